@@ -30,6 +30,7 @@ from tests.tools.harness import TRAINER, Job, processes
 from trainer.debug.symptoms import SYMPTOMS
 from trainer.job.errors import Exit
 from trainer.model_dir import layout
+from trainer.model_dir import state as job_state
 
 CRASH = GENERATOR.format(at_3000="__import__('ctypes').string_at(0)")
 GONE = GENERATOR.format(at_3000="os._exit(7)")
@@ -305,6 +306,10 @@ def test_a_chief_that_was_replaced(tmp_path: Path, environments: Environments) -
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
             assert old.wait(30) == Exit.REPLACED
+            deadline = time.monotonic() + 30
+            while not job_state.in_use(str(tmp_path / "run")):
+                assert time.monotonic() < deadline, "the next chief takes the lock"
+                time.sleep(0.05)
             found = Debugged(tmp_path, tmp_path / "run")
     assert "digits runs" in found.headline
     assert_named(found, None, "another chief has taken this one's place", "exit code 20")

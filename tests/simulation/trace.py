@@ -1,5 +1,5 @@
-"""What has happened in a history, as the world saw it, whatever the supervisors believe. With the spec it is all that the
-auditor knows.
+"""What has happened in a history, as the world saw it, whatever the supervisors believe. With the spec it is all that
+the auditor knows.
 
 All times are of the world, in seconds since the history began. The clocks of the hosts may differ from it.
 """
@@ -98,7 +98,7 @@ class Wrote(Event):
     """A supervisor has changed a file of model_dir."""
 
     file: str
-    """Its name in the folder of trainer's own files: lease.json, state.json, journal.jsonl, result.json, spec.json, ..."""
+    """Its name in the folder of trainer's own files, such as lease.json, state.json, journal.jsonl or result.json."""
     content: bytes
     """Its content afterwards; of the journal what was appended; empty if the file was removed."""
 
@@ -154,6 +154,6 @@ class History:
     outcome: dict[str, int | None] = field(default_factory=dict)
     """The last exit code of each task; None if its last process still runs, or was killed and never came back."""
     left: list[str] = field(default_factory=list)
-    """What was still there at the end, and should not: `process 4`, `child 7`, `port of process 4`, `lock of process 4`."""
+    """What was still there at the end, and should not: `process 4`, `child 7`."""
     files: dict[str, bytes] = field(default_factory=dict)
     """The folder of trainer's own files at the end."""

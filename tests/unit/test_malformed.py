@@ -40,6 +40,7 @@ from trainer.protocol.status import read as read_status
 from trainer.supervisor import restart_guard
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children.child import Child
+from trainer.supervisor.children.process import Process
 from trainer.supervisor.control_port import peers, server
 from trainer.supervisor.main import metrics_text
 from trainer.supervisor.metrics.usage import Meter
@@ -230,10 +231,12 @@ def test_no_event_that_is_malformed_ends_a_job_well(dice: Dice, chief: Chief) ->
         agent.loss, agent.phase = None, "running"
         child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.generation, child.times["go"] = 1, 0.0
-        reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
+        child._process = Process()
+        reader = child._process._events = asyncio.StreamReader(limit=events.EVENT_BYTES)
         reader.feed_data(b"\n".join([b'{"event": "warm"}', *lines, b'{"event": "line", "text": "the last"}\n']))
         reader.feed_eof()
-        await child._read(reader)
+        await child._read()
+        child._process.close()
         return child
 
     async def run() -> None:

@@ -9,16 +9,16 @@ import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
-from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
+from trainer import ids
 from trainer.job.errors import UserError
 from trainer.model_dir import layout
 from trainer.model_dir.regular import document, regular
 
 _T = TypeVar("_T")
-OWN = uuid4().hex
+OWN = ids.new()
 """Suffix of the names of this process's temporary files: processes in two containers may have the same process id."""
 
 
@@ -104,7 +104,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """As write_text, for a text that need not be in memory as a whole."""
-    temporary = path.with_name(f".tmp-{path.name}-{uuid4().hex}")  # not OWN: threads write the same file
+    temporary = path.with_name(f".tmp-{path.name}-{ids.new()}")  # not OWN: threads write the same file
     try:
         if path.parent.name == layout.OWN:
             path.parent.mkdir(exist_ok=True)  # a program may have emptied model_dir

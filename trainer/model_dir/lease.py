@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from trainer import clocks
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import layout
@@ -88,7 +88,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
     if held and last.boot != boot and not _is_of(last, run):
         _wait_until_free(model_dir)
     # The time, so that the number increases after a program has emptied model_dir too.
-    mine = Lease(max(last.number + 1, time.time_ns() // 1000), incarnation, run, boot)
+    mine = Lease(max(last.number + 1, int(clocks.wall() * 1e6)), incarnation, run, boot)
     write_json(layout.lease(model_dir), asdict(mine))
     require(model_dir, incarnation)
     return mine
@@ -97,7 +97,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
 def _wait_until_free(model_dir: str) -> None:
     renewals = _Renewals(model_dir)
     while renewals.silence() < FREE_SECONDS:
-        time.sleep(LEASE_POLL_SECONDS)
+        clocks.pause(LEASE_POLL_SECONDS)
         if renewals.new():
             raise UserError(
                 f"model_dir: {model_dir}: another job is using it, on another machine; wait, or choose another one"
@@ -109,7 +109,7 @@ class _Renewals:
 
     def __init__(self, model_dir: str) -> None:
         self._path = layout.lease(model_dir)
-        self._last, self._seen = self._time(), time.monotonic()
+        self._last, self._seen = self._time(), clocks.monotonic()
 
     def _time(self) -> int:
         # A network file system shows a change only to a process that opens the file anew.
@@ -122,11 +122,11 @@ class _Renewals:
         before, self._last = self._last, self._time()
         if self._last == before:
             return False
-        self._seen = time.monotonic()
+        self._seen = clocks.monotonic()
         return True
 
     def silence(self) -> float:
-        return time.monotonic() - self._seen
+        return clocks.monotonic() - self._seen
 
 
 class Predecessor:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Annotated, TextIO
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from trainer import clocks
 from trainer.job import environment
 from trainer.job.differences import differences
 from trainer.job.errors import UserError
@@ -113,21 +113,25 @@ def lock(model_dir: str, spec: Mapping[str, object] | None = None) -> TextIO:
         way_out = f"run `chown {os.getuid()} {host_path}" if host_path else "choose another one"
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; {way_out}") from None
     for pause in (0.05, 0.05, None):  # `in_use` of another program may have the lock for a moment
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if take_lock(file):
             break
-        except BlockingIOError:
-            if pause is None:
-                file.close()
-                different = difference(model_dir, spec) if spec else ""
-                raise InUse(
-                    f"model_dir: {model_dir}: another job is using it{different}; wait, or choose another one"
-                ) from None
-            time.sleep(pause)
-        except OSError:
-            # Some network file systems have no locks; the user must then ensure that a job has one chief.
-            break
+        if pause is None:
+            file.close()
+            different = difference(model_dir, spec) if spec else ""
+            raise InUse(f"model_dir: {model_dir}: another job is using it{different}; wait, or choose another one")
+        clocks.pause(pause)
     return file
+
+
+def take_lock(file: TextIO) -> bool:
+    """Locks the open file of model_dir's lock; returns False if another process has the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # some network file systems have no locks; the user must then ensure that a job has one chief
+    return True
 
 
 def in_use(model_dir: str) -> bool:

@@ -12,10 +12,10 @@ import socket
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainer import clocks
 from trainer.job import code, environment
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
@@ -77,9 +77,9 @@ async def until_port_is_free(task: Task) -> None:
     """
     if task.address is None:
         return
-    deadline = time.monotonic() + PORT_SECONDS
+    deadline = clocks.monotonic() + PORT_SECONDS
     while (error := _not_free(task.address[1])) is not None:
-        if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+        if error.errno != errno.EADDRINUSE or clocks.monotonic() > deadline:
             raise port_in_use(task, error.strerror)
         await asyncio.sleep(_PORT_POLL_SECONDS)
 

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
+from trainer import clocks
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.model_dir import arrays, checkpoint, layout, lease
@@ -33,12 +34,12 @@ def test_the_last_chief_that_took_it_has_it(tmp_path: Path) -> None:
 
 
 def test_a_lease_given_back_keeps_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(clocks, "pause", lambda _: pytest.fail("it waits"))
     folder = str(tmp_path)
     first = lease.take(folder, "first", "a run", HERE)
     lease.release(folder, first)
     assert lease.read(folder) == Lease(first.number, "first", "a run", HERE, released=True)
-    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    monkeypatch.setattr(clocks, "wall", lambda: 0.0)
     assert lease.take(folder, "second", "another run", ELSEWHERE).number == first.number + 1
     assert not lease.is_held(folder, "first")
 
@@ -171,7 +172,7 @@ def test_a_chief_of_another_run_on_another_machine_is_replaced_only_if_it_does_n
 
 
 def test_a_chief_of_the_same_run_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    monkeypatch.setattr(clocks, "pause", lambda _: pytest.fail("it waits"))
     lease.take(str(tmp_path), "old", "a run", HERE)
     assert not Predecessor(str(tmp_path), "a run").saves()
     lease.take(str(tmp_path), "new", "a run", ELSEWHERE)

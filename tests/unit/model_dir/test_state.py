@@ -183,7 +183,7 @@ def test_only_a_chief_uses_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with layout.lock(model_dir).open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         assert not job_state.in_use(model_dir)
-        monkeypatch.setattr("time.sleep", lambda seconds: asking.close())
+        monkeypatch.setattr("trainer.clocks.pause", lambda seconds: asking.close())
         job_state.lock(model_dir).close()
 
 

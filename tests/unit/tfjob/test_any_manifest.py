@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
@@ -173,11 +173,27 @@ tfjobs = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+WHOLE = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "TFJob",
+    "metadata": {"name": "j"},
+    "spec": {
+        "tfReplicaSpecs": {
+            "Worker": {
+                "replicas": 2,
+                "template": {"spec": {"containers": [{"name": "tensorflow", "image": "i", "command": ["python"]}]}},
+            }
+        }
+    },
+}
+
+
 def test_any_tfjob_is_a_valid_spec_or_a_user_error() -> None:
     outcomes: Counter[str] = Counter()
 
     @settings(deadline=None, max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     @given(tfjobs | tfjobs | junk)
+    @example(WHOLE)  # of the others all may be refused by chance
     def run(document: Any) -> None:
         reported: list[str] | tuple[str, ...] = ()
         try:

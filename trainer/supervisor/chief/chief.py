@@ -23,9 +23,9 @@ from trainer.supervisor.chief.ending import JobEnd
 from trainer.supervisor.chief.journal import Journal
 from trainer.supervisor.chief.reporter import Reporter
 from trainer.supervisor.chief.saved_state import Record
-from trainer.supervisor.children.printed_steps import PrintedSteps
 from trainer.supervisor.control_port import peers
 from trainer.supervisor.control_port.long_poll import Held
+from trainer.supervisor.rendezvous.printed_steps import PrintedSteps
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
 from trainer.supervisor.task import figures, task_report
 from trainer.supervisor.task.job_logs import JobLogs

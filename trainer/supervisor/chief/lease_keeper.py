@@ -44,6 +44,7 @@ async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
             return
         next_at = agent.clock() + RENEW_SECONDS
         while agent.clock() < next_at and leaving == (agent.leaving_since is not None):
+            record.take_lock()
             await asyncio.sleep(LEASE_POLL_SECONDS)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainer import clocks
 from trainer.model_dir import checkpoint
 from trainer.protocol.child import ChildStatus, with_rate
 from trainer.protocol.facts import Checkpoint, Ended, Formed, Note, Slow
@@ -47,7 +47,7 @@ class Reporter:
         """
         self.observers = observers
         self._agent, self._record, self._rendezvous, self._warnings = agent, record, rendezvous, warnings
-        self._pace = Pace(record.state.pace, time.time(), continues=record.continues)
+        self._pace = Pace(record.state.pace, clocks.wall(), continues=record.continues)
         self._stragglers = Stragglers(agent.spec.traits.collective)
         self._standstill = Standstill()
         self._snapshot: Snapshot | None = None
@@ -101,7 +101,7 @@ class Reporter:
 
     def observe(self, now: float) -> None:
         """Gives all observers what is new, once a second and at the end."""
-        clock, last, rendezvous, child = time.time(), self._snapshot, self._rendezvous, self._agent.running
+        clock, last, rendezvous, child = clocks.wall(), self._snapshot, self._rendezvous, self._agent.running
         if child and child.status.figures:
             self._reported = child.status.figures
         if last and not rendezvous.over and 0 <= clock - last.time < OBSERVE_SECONDS:
@@ -142,7 +142,7 @@ class Reporter:
         if child is not None and not child.alive:  # if the job ends now, it stood still at its end
             return False
         running = child is not None and self._rendezvous.phase == "running"
-        return self._standstill.look(child.without_step if child and running else 0.0, time.time())
+        return self._standstill.look(child.without_step if child and running else 0.0, clocks.wall())
 
     @property
     def stalled(self) -> str | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from trainer import host
+from trainer import clocks, host
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
@@ -47,20 +46,22 @@ class Record:
         self.predecessor = Predecessor(self._directory, self.run)
         self.waits = waits and self.predecessor.saves()
         """Whether this is nothing yet but the wait for the chief before."""
-        self.state = job_state.State(started=time.time() - age)
+        self.state = job_state.State(started=clocks.wall() - age)
+        self._locked = True
+        """Whether it has the lock; the chief of this run before it may still have it."""
         try:
             if not self.waits:
                 self.lock = self._lock()
                 self.lease = lease.take(self._directory, incarnation, self.run, host.boot_id())
-                self.state = job_state.load(self._directory, time.time() - age)
+                self.state = job_state.load(self._directory, clocks.wall() - age)
         except TrainerError as error:
             # The other tasks wait for their chief and must be notified of this end too.
             self.refusal = error
         boot, up = host.boot_id(), host.uptime()
         same = boot and boot == self.state.boot
         # The wall clock, which may step, is used only to compare with other machines.
-        before = max(age, up - self.state.up if same else time.time() - self.state.started)
-        self.started = time.monotonic() - before
+        before = max(age, up - self.state.up if same else clocks.wall() - self.state.started)
+        self.started = clocks.monotonic() - before
         ended = self.state.end
         self.repeats = ended if ended and ended.run and ended.run == self.run and not _may_change(ended.code) else None
         """How this run ended before its chief was started again, if a restart changes nothing."""
@@ -73,7 +74,7 @@ class Record:
         self.continues = self.handed_over or (bool(self.state.generation) and ended is None)
         """Whether an earlier chief of this job was lost while it ran, or handed it over."""
         # A job that was stopped or suspended, and is started again later, has all its time again.
-        self._begun = time.monotonic() if ended else self.started
+        self._begun = clocks.monotonic() if ended else self.started
         self.begins = not self.state.generation
         """Whether no generation of this job has formed before."""
         # After a stop or a failure they begin anew: that is no restart, and history.json has them all.
@@ -105,7 +106,13 @@ class Record:
         except job_state.InUse:
             if not lease.belongs_to(self._directory, self.run):
                 raise
+            self._locked = False
             return open(layout.lock(self._directory), opener=regular)
+
+    def take_lock(self) -> None:
+        """Takes the lock of model_dir that the chief before still had: without it, others see no job there."""
+        if not self._locked:
+            self._locked = job_state.take_lock(self.lock)
 
     def renew(self, leaving: bool) -> bool:
         """Returns whether no other chief has taken this one's place.
@@ -148,11 +155,11 @@ class Record:
 
     def seconds(self) -> float:
         """Seconds since the job's start, including those before a restart of the chief."""
-        return time.monotonic() - self.started
+        return clocks.monotonic() - self.started
 
     def seconds_of_this_start(self) -> float:
         """The same, but since the last start of a job that was stopped."""
-        return time.monotonic() - self._begun
+        return clocks.monotonic() - self._begun
 
     def accept(self, control_port: int, incarnation: str) -> None:
         self.state.control_port, self.state.incarnation = control_port, incarnation

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from trainer import host
-from trainer.job import environment
+from trainer import clocks, host
 from trainer.job.cluster import Task
 from trainer.job.spec import Deadlines
 from trainer.protocol import events
@@ -22,16 +17,12 @@ from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Event
 from trainer.protocol.facts import Cause, Loss, failure_code
 from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
+from trainer.protocol.stacks import State
 from trainer.protocol.tracebacks import peer_is_silent
-from trainer.supervisor.children import child_environ, orphans
+from trainer.supervisor.children import child_environ, process
 from trainer.supervisor.children.child_status import take as merge
-from trainer.supervisor.children.output import STDOUT, Output
-from trainer.supervisor.children.stack_pipes import StackPipes
+from trainer.supervisor.children.process import Take
 from trainer.supervisor.children.step_times import StepTimes
-
-LAST_WORDS_SECONDS = 0.5
-"""How long the output of a child is read after its end."""
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -40,22 +31,15 @@ class Exited:
 
 
 OnChange: TypeAlias = "Callable[[Child, Event | Exited], None]"
-Take: TypeAlias = "Callable[[bytes], None]"
 
 
 class Child:
     """One process. `status` merges its events; `on_change` is called at each event, and when the process ends."""
 
-    def __init__(
-        self,
-        task: Task,
-        on_change: OnChange,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, task: Task, on_change: OnChange, clock: Callable[[], float] = clocks.monotonic) -> None:
         self._task_type, self._on_change, self._clock = task.type, on_change, clock
         self._oom_kills = host.oom_kills()
-        self._mark = orphans.mark(next(_numbers))
-        self._process: asyncio.subprocess.Process
+        self._process: process.Process
         self._watcher: asyncio.Task[None]
         self.generation = 0
         self.warm = False
@@ -76,11 +60,6 @@ class Child:
         """Whether a lost peer may have caused that error."""
         self.killed_for: Loss | None = None
         self._silent: list[str] = []
-        self.stacks: StackPipes
-        self._their_stdout: int | None = None
-        """The end of the pipe from which the child's stdout is copied; None if it is not."""
-        self._outputs: list[Output] = []
-        """The outputs of the child that are copied."""
         self.doing: str | None = None
         """The child's answer to the last order Where."""
         self.dismissed = False
@@ -97,7 +76,7 @@ class Child:
         log: Path,
         more_environ: dict[str, str],
         on_change: OnChange,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clocks.monotonic,
         take: Take | None = None,
     ) -> Child:
         """Starts the process. Its stderr, where TensorFlow logs, goes to the log file.
@@ -105,38 +84,13 @@ class Child:
         Args:
             take: called with what it prints, which is copied to stdout; without, it inherits that.
         """
+        log.open("ab").close()  # an error before anything is made
         child = cls(task, on_change, clock)
-        log.open("ab").close()
-        child._copy_stdout(take)
-        child._outputs.append(stderr := Output(None, log=log))
-        child.stacks = StackPipes()
-        ours, theirs = os.pipe()
-        own = {environment.CHILD: child._mark, **child.stacks.environ}
-        environ = {**child_environ.of_child(task, theirs), **own, **more_environ}
-        try:
-            child._process = await asyncio.create_subprocess_exec(
-                *host.command("trainer.training.main"),
-                stdin=asyncio.subprocess.PIPE, stdout=child._their_stdout, stderr=stderr.theirs,
-                pass_fds=[theirs, child.stacks.theirs], env=environ,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError:
-            os.close(ours)
-            child.stacks.close()
-            child._close_outputs()
-            raise
-        finally:
-            os.close(theirs)
-        host.may_dump(child._process.pid)
-        child.stacks.started()
-        for output in child._outputs:
-            output.start()
+        child._process = process.Process()
+        words, environ = host.command("trainer.training.main"), {**child_environ.of_child(task), **more_environ}
+        await child._process.start_child(words, environ, log, take)
         child.status.child_pid = child._process.pid
-        reader = asyncio.StreamReader(limit=events.EVENT_BYTES)
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
-        )
-        child._watcher = asyncio.create_task(child._watch(reader))
+        child._watcher = asyncio.create_task(child._watch())
         return child
 
     @property
@@ -169,7 +123,7 @@ class Child:
 
     def go(self, generation: int, resume_step: int) -> None:
         self.generation = generation
-        self.times["go"] = time.monotonic()
+        self.times["go"] = clocks.monotonic()
         self._order(Go(generation, resume_step))
 
     def stop(self) -> None:
@@ -212,8 +166,7 @@ class Child:
     def kill(self, why: Loss | None = None) -> None:
         if self.alive:
             self.killed_for = why
-            self._signal(signal.SIGKILL)
-            orphans.kill_group(self._process.pid)
+            self._process.kill()
 
     def let_go(self) -> None:
         """Begins to end it: its generation is over."""
@@ -228,7 +181,11 @@ class Child:
     @property
     def printed(self) -> str:
         """The ends of its outputs that are copied."""
-        return "\n".join(output.tail for output in self._outputs)
+        return self._process.printed()
+
+    async def take_stacks(self) -> tuple[State, str]:
+        """Why there are no stacks of its threads, or else faulthandler's text."""
+        return await self._process.stacks.take()
 
     @property
     def failed(self) -> bool:
@@ -258,7 +215,7 @@ class Child:
         return quiet - waited > limit
 
     def _waits(self) -> dict[str, float]:
-        return host.waits_for_cpu(self.status.child_pid) if self.status.child_pid else {}
+        return self._process.waits_for_cpu()
 
     def silence(self, seconds: float) -> Loss:
         """Why a child that hangs is killed, after that many seconds without a sign of life."""
@@ -291,65 +248,34 @@ class Child:
         killed = self.exit == -signal.SIGKILL and self.killed_for is None and not self.dismissed
         return killed and host.oom_kills() > self._oom_kills
 
-    def _signal(self, number: signal.Signals) -> None:
-        # Not its send_signal(): that one polls, and may take the exit code from asyncio (python/cpython#87744).
-        with contextlib.suppress(ProcessLookupError):
-            if self._process.returncode is None:
-                os.kill(self._process.pid, number)
-
     def _order(self, order: Order) -> None:
-        stdin = self._process.stdin
-        if self.alive and stdin is not None and not stdin.is_closing():
-            stdin.write(write_order(order))
+        if self.alive:
+            self._process.order(write_order(order))
 
-    async def _watch(self, reader: asyncio.StreamReader) -> None:
-        reading = asyncio.create_task(self._read(reader))
+    async def _watch(self) -> None:
+        reading = asyncio.create_task(self._read())
         code = await self._process.wait()
-        await self._end_rest()
+        await self._process.end_rest()
         # A process started by the user's code may have inherited the pipe and keep it open.
-        await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
+        await asyncio.wait({reading}, timeout=process.LAST_WORDS_SECONDS)
         reading.cancel()
-        await self._until_copied()
+        await self._process.until_copied()
+        self._process.close()
         self._ended(code)
-
-    def _copy_stdout(self, take: Take | None) -> None:
-        if take is not None:
-            stdout = Output(STDOUT, take=take)
-            self._their_stdout = stdout.theirs
-            self._outputs.append(stdout)
-
-    def _close_outputs(self) -> None:
-        """It could not be started."""
-        for output in self._outputs:
-            output.close()
-
-    async def _until_copied(self) -> None:
-        """Waits for what it wrote last."""
-        for output in self._outputs:
-            await asyncio.to_thread(output.wait, LAST_WORDS_SECONDS)
-
-    async def _end_rest(self) -> None:
-        """Ends the processes that it started."""
-        await orphans.end(self._mark, self._process.pid)
 
     def _ended(self, code: int) -> None:
         self.exit = code
-        self.stacks.close()
         self._on_change(self, Exited())
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
-        while not reader.at_eof():
-            try:
-                event = events.read_event(await reader.readline())
-            except ValueError:  # longer than EVENT_BYTES
-                event = None
-            if event is not None:
+    async def _read(self) -> None:
+        async for line in self._process.event_lines():
+            if (event := events.read_event(line)) is not None:
                 self.last_sign = self._clock()
                 if not isinstance(event, events.Alive):
                     self._take(event)
 
     def _take(self, event: Event) -> None:
-        self.times.setdefault(events.name_of(event), time.monotonic())
+        self.times.setdefault(events.name_of(event), clocks.monotonic())
         merge(self.status, event)
         match event:
             case events.Warm():

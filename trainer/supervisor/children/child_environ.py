@@ -33,7 +33,7 @@ _OURS = {
 """Variables of the supervisor, which a program does not get."""
 
 
-def of_child(task: Task, events_pipe: int) -> dict[str, str]:
+def of_child(task: Task) -> dict[str, str]:
     """The environment of trainer's own child, but for the spec's variables: see `settings`."""
     return {
         "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -42,7 +42,6 @@ def of_child(task: Task, events_pipe: int) -> dict[str, str]:
         **os.environ,
         **environment.BACKEND,  # a user may have another one for other programs, also in ~/.keras/keras.json
         "TF_CONFIG": task.tf_config(),
-        environment.EVENTS: str(events_pipe),
         environment.PARENT: str(os.getpid()),
         **_no_proxy(task),
     }

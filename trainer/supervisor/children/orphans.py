@@ -13,11 +13,10 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer import host
+from trainer import clocks, host
 from trainer.job import environment
 
 GONE_SECONDS = 2.0
@@ -59,15 +58,15 @@ def folder(marked: str) -> Path:
 
 async def until_gone(group: int, deadline: float) -> None:
     """Waits for the processes of a group to end, at most until that time on the monotonic clock."""
-    while time.monotonic() < deadline and runs(group):
+    while clocks.monotonic() < deadline and runs(group):
         await asyncio.sleep(_GONE_POLL_SECONDS)
 
 
 async def left(marked: str, group: int) -> list[str]:
     """The names of the processes with this mark or in this group that do not end by themselves within a moment."""
-    deadline = time.monotonic() + BY_THEMSELVES_SECONDS
+    deadline = clocks.monotonic() + BY_THEMSELVES_SECONDS
     while there := [each for each in host.processes(environment.CHILD) if each.mark == marked or each.group == group]:
-        if time.monotonic() > deadline:
+        if clocks.monotonic() > deadline:
             return [f"{host.process_name(each.pid)} ({each.pid})" for each in there]
         await asyncio.sleep(_GONE_POLL_SECONDS)
     return []
@@ -88,8 +87,8 @@ async def _end(chosen: Callable[[host.Process], bool]) -> None:
 
     A dying process releases its memory first, and the mark with it, and its ports last: for those preflight.py waits.
     """
-    deadline, dying = time.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
-    while time.monotonic() < deadline:
+    deadline, dying = clocks.monotonic() + GONE_SECONDS, set[tuple[int, str]]()
+    while clocks.monotonic() < deadline:
         for each in filter(chosen, host.processes(environment.CHILD)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGKILL)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import socket
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trainer import host, reporting
+from trainer import clocks, reporting
 from trainer.job import environment, program
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit
@@ -21,14 +18,10 @@ from trainer.protocol import events
 from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.log_lines import log_line
 from trainer.protocol.tracebacks import blames_peer, peer_is_silent, reason
-from trainer.supervisor.children import child_environ, orphans
-from trainer.supervisor.children.child import Child, OnChange, Take
-from trainer.supervisor.children.output import STDERR, Output
-from trainer.supervisor.children.stack_pipes import StackPipes
+from trainer.supervisor.children import child_environ, process
+from trainer.supervisor.children.child import Child, OnChange
+from trainer.supervisor.children.process import Take
 
-MOST_REPORTS = 100
-"""How many reports are read in one turn of the event loop."""
-REPORT_BYTES = 1 << 16
 MOST_LEFT = 3
 """How many of the processes that a program has left a warning names."""
 FIRST_SIGNAL = 128
@@ -43,9 +36,7 @@ class Program(Child):
     def __init__(self, spec: JobSpec, task: Task, on_change: OnChange, clock: Callable[[], float]) -> None:
         super().__init__(task, on_change, clock)
         self._spec, self._task = spec, task.name
-        self._stderr: Output
         self._folder = program.folder(spec)
-        self._socket: socket.socket | None = None
         self._ends_at: float | None = None
         self.reported = False
 
@@ -58,7 +49,7 @@ class Program(Child):
         more_environ: Mapping[str, str],
         generation: int,
         on_change: OnChange,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clocks.monotonic,
         take: Take | None = None,
     ) -> Program:
         """Starts the program of this task. Its stderr is copied to ours and to the log.
@@ -71,40 +62,25 @@ class Program(Child):
         """
         child = cls(spec, task, on_change, clock)
         child.generation = generation
-        child.stacks = StackPipes()
+        child._process = process.Process()
         try:
-            own = {environment.GENERATION: str(generation), environment.CHILD: child._mark}
             environ = {
                 **child_environ.of_program(spec, task),
-                **own,
+                environment.GENERATION: str(generation),
                 **more_environ,
-                environment.REPORTS: child._listen(),
+                environment.REPORTS: child._process.listen(child._take_report),
             }
             words = program.command(spec, spec.program_of(task.type), environ)
-            environ |= child.stacks.environ
-            child._stderr = Output(STDERR, log=log)
-            child._outputs.append(child._stderr)
-            child._copy_stdout(take or (lambda _: None))
             try:
-                child._process = await asyncio.create_subprocess_exec(
-                    *words, stdin=asyncio.subprocess.DEVNULL, stdout=child._their_stdout,
-                    stderr=child._stderr.theirs, env=environ, cwd=child._folder, start_new_session=True,
-                    pass_fds=[child.stacks.theirs],
-                )  # fmt: skip
+                await child._process.start_program(words, environ, child._folder, log, take)
             except OSError as error:
-                child._close_outputs()
                 raise program.not_started(words[0], error) from None
         except BaseException:
-            child._close()
-            child.stacks.close()
+            child._process.close()
             raise
-        host.may_dump(child._process.pid)
-        child.stacks.started()
-        for output in child._outputs:
-            output.start()
         child.status.child_pid = child._process.pid
-        child.times["go"] = time.monotonic()
-        child._watcher = asyncio.create_task(child._watch_program())
+        child.times["go"] = clocks.monotonic()
+        child._watcher = asyncio.create_task(child._watch())
         return child
 
     def silence_limit(self, deadlines: Deadlines) -> float | None:
@@ -135,23 +111,17 @@ class Program(Child):
         """Asks it to end: then its exit code is not its own verdict."""
         self.let_go()
 
-    def _terminate(self) -> None:
-        """Sends SIGTERM to the program and all processes of its group, as a terminal sends Ctrl-C."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-
     def let_go(self) -> None:
         self.dismissed = True
         if self._ends_at is None and self.alive:
-            self._ends_at = time.monotonic() + self._spec.deadlines.stop
-            self._terminate()
+            self._ends_at = clocks.monotonic() + self._spec.deadlines.stop
+            self._process.terminate()
             # TensorFlow may have replaced the action of SIGTERM by one that does nothing (preemption_notifier.cc).
             asyncio.get_running_loop().call_later(self._spec.deadlines.stop, self._kill_out_of_time)
 
     def _kill_out_of_time(self) -> None:
         """Kills it at deadlines.stop, and says so: what it has not saved by then is lost."""
-        if self.alive and (self._process.returncode is None or orphans.runs(self._process.pid)):
+        if self.alive and (self._process.runs or self._process.group_runs):
             self.out_of_time = True
             late = f"it had not ended within {self._spec.deadlines.stop:g} s of SIGTERM (deadlines.stop)"
             log_line(f"{self._task}: its program was killed: {late}")
@@ -163,26 +133,10 @@ class Program(Child):
         assert self.exit is not None
         if self.exit in _FROM_OUTSIDE:
             return exit_loss(self.exit)
-        loss = exit_loss(self.exit, reason(self._stderr.tail, self._folder, self.exit))
+        loss = exit_loss(self.exit, reason(self._process.last_errors(), self._folder, self.exit))
         if self.blames_peer and peer_is_silent(loss.text):
             return Loss(Cause.PEER_SILENT, str(loss))
         return loss
-
-    def _listen(self) -> str:
-        """Receives the program's reports; returns the path for them, by which processes that it starts report too."""
-        path = str(orphans.folder(self._mark) / "reports")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        self._socket.bind(path)
-        asyncio.get_running_loop().add_reader(self._socket, self._read_reports)
-        return path
-
-    def _read_reports(self) -> None:
-        """Takes the reports that wait, at most MOST_REPORTS: new ones may come as fast as they are read."""
-        assert self._socket is not None
-        with contextlib.suppress(OSError):
-            for _ in range(MOST_REPORTS):
-                self._take_report(self._socket.recv(REPORT_BYTES))
 
     def _take_report(self, data: bytes) -> None:
         """Takes a report, whose content the user's code has written."""
@@ -208,43 +162,32 @@ class Program(Child):
         if before != self.status.known():  # a loop that repeats the same figures hangs
             self.last_sign = self._clock()
 
-    async def _watch_program(self) -> None:
+    async def _watch(self) -> None:
         code = await self._process.wait()
         if self._ends_at is not None:  # what a shell runs may still save
-            await orphans.until_gone(self._process.pid, self._ends_at)
+            await self._process.until_group_is_gone(self._ends_at)
         if code == 0 and self._ends_at is None and self.killed_for is None:
             await self._look_at_what_is_left()
-        await self._end_rest()
-        await self._until_copied()
-        self._close()
+        await self._process.end_rest()
+        await self._process.until_copied()
+        self._process.close()
         if code == 0 and not self.dismissed and self.killed_for is None:
             self.result = events.Done(step=self.status.step)
         elif self.killed_for is None and not self.dismissed:
             self.exit = code  # for the reason
-            self.blames_peer = blames_peer(self._stderr.tail)
+            self.blames_peer = blames_peer(self._process.last_errors())
             if 0 < code < FIRST_SIGNAL:
                 self.failure = int(Exit.PROGRAM), f"its program {self._how_it_ended()}"
         self._ended(code)
 
     async def _look_at_what_is_left(self) -> None:
         """Warns of processes that it leaves: the training may be one, of a script that has started it with &."""
-        if left := await orphans.left(self._mark, self._process.pid):
+        if left := await self._process.left():
             self.left_behind = (
                 f"{self._task}: its program ended with exit code 0 and left processes that still ran, and were ended: "
                 f"{', '.join(left[:MOST_LEFT])}; a script that starts its training with & has to end with `wait`"
             )
             log_line(f"warning: {self.left_behind}")
-
-    def _close(self) -> None:
-        if self._socket is not None:
-            self._read_reports()  # what came last
-            asyncio.get_running_loop().remove_reader(self._socket)
-            path = Path(self._socket.getsockname())
-            self._socket.close()
-            self._socket = None
-            with contextlib.suppress(OSError):  # the program may have removed it, or put files beside it
-                path.unlink()
-                path.parent.rmdir()
 
 
 def exit_loss(status: int, text: str = "") -> Loss:

@@ -9,13 +9,12 @@ import os
 import re
 import socket
 import sysconfig
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import trainer
-from trainer import host
+from trainer import clocks, host
 from trainer.job import environment
 from trainer.model_dir.stacks import LONGEST_NAME, Frame
 from trainer.protocol.stacks import MOST_FRAMES, MOST_THREADS, State
@@ -169,10 +168,10 @@ async def _stacks_of(process: _Process) -> str:
 
 
 async def _answer(process: _Process, seconds: float) -> str:
-    text, deadline = "", time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    text, deadline = "", clocks.monotonic() + seconds
+    while clocks.monotonic() < deadline:
         if more := process.read():
-            text, deadline = text + more, time.monotonic() + _QUIET_SECONDS
+            text, deadline = text + more, clocks.monotonic() + _QUIET_SECONDS
         text, end, _ = text.partition(END)
         if end:
             break

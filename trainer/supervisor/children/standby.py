@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from trainer import clocks
 from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol.log_lines import log_line
@@ -31,7 +31,7 @@ class Standby:
 
     def due(self, first_step_at: float | None) -> bool:
         """Whether one is to be started, beside a child whose generation made its first step at that time."""
-        now = time.monotonic()
+        now = clocks.monotonic()
         steady = first_step_at is not None and now - first_step_at > STEADY_SECONDS
         again = self._failures < FAILURES and now >= self._not_before
         return self._ever and steady and again and self.child is None
@@ -50,7 +50,7 @@ class Standby:
         if child.dismissed or not training:
             return
         self._failures += 1
-        self._not_before = time.monotonic() + STEADY_SECONDS * 4**self._failures
+        self._not_before = clocks.monotonic() + STEADY_SECONDS * 4**self._failures
         log_line(f"{self._task.name}: standby lost ({child.loss()}); its log: {self._log}")
         if self._failures == FAILURES:
             log_line(f"{self._task.name}: {FAILURES} standbys were lost in a row; training continues without one")

@@ -6,11 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainer import host
+from trainer import clocks, host
 from trainer.job import environment
 from trainer.protocol.reports import Used
 from trainer.supervisor.metrics.gpus import Gpu, Gpus
@@ -43,12 +42,12 @@ class Meter:
 
     async def run(self) -> None:
         devices = Gpus(self._agent.spec.tasks.of(self._agent.task.type).gpus)
-        self.usage, read_at = read(), time.monotonic()
+        self.usage, read_at = read(), clocks.monotonic()
         self.gpus = await devices.read()
         while True:
             await asyncio.sleep(READ_SECONDS)
             before, before_at = self.usage, read_at
-            self.usage, read_at = read(), time.monotonic()
+            self.usage, read_at = read(), clocks.monotonic()
             self.gpus = await devices.read()
             self._agent.used = between(before, self.usage, read_at - before_at, self.gpus)
 

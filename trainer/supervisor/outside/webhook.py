@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from trainer import reporting
+from trainer import clocks, reporting
 from trainer.job import environment, program
 from trainer.job.addresses import address_rule
 from trainer.job.cluster import Task
@@ -73,7 +72,7 @@ def report(spec: JobSpec, end: Ending) -> dict[str, object]:
         "figures": figures,
         "seconds": round(end.seconds, 3),
         "model_dir": spec.directory,
-        "time": time.time(),
+        "time": clocks.wall(),
     }
 
 
@@ -126,7 +125,7 @@ def seconds_left(spec: JobSpec, leaving_since: float | None) -> float:
     """
     seconds = spec.deadlines.notify
     if leaving_since is not None:
-        seconds = min(seconds, spec.deadlines.stop - (time.monotonic() - leaving_since))
+        seconds = min(seconds, spec.deadlines.stop - (clocks.monotonic() - leaving_since))
     return max(seconds, LEAST_SECONDS)
 
 
@@ -151,17 +150,17 @@ async def tell(spec: JobSpec, task: Task, end: Ending, seconds: float) -> None:
 
 async def _post(address: str, body: bytes, environ: Mapping[str, str], seconds: float) -> str:
     """Returns why the report was not taken; empty if it was."""
-    deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
+    deadline, pause = clocks.monotonic() + seconds, FIRST_PAUSE
     async with outbound.connect(address, environ) as server:
         while True:
             try:
-                answer = await server.call("POST", "", body, _HEADERS, deadline - time.monotonic())
+                answer = await server.call("POST", "", body, _HEADERS, deadline - clocks.monotonic())
                 if answer.is_good:
                     return ""
                 why, again = f"{server.host} answers {answer.status}", answer.is_passing
             except ConnectionError as error:
                 why, again = str(error), True
-            if not again or time.monotonic() + pause > deadline:
+            if not again or clocks.monotonic() + pause > deadline:
                 return f"{why}; the end of the job is not reported there"
             await asyncio.sleep(pause)
             pause *= 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trainer import clocks
 from trainer.model_dir.result import JobEvent
 from trainer.protocol import facts
 from trainer.protocol.facts import Entry, Fact
@@ -29,7 +29,7 @@ class Chronicle:
     _newest: deque[Entry] = field(default_factory=lambda: deque(maxlen=ENTRIES_KEPT))
 
     def note(self, fact: Fact, generation: int, step: int) -> None:
-        entry = facts.entry(time.time(), fact, generation, step)
+        entry = facts.entry(clocks.wall(), fact, generation, step)
         self._newest.append(entry)
         self.noted += 1
         if fact.news:

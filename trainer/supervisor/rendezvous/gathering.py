@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
+from trainer import clocks
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.reports import Report
 from trainer.protocol.stacks import TaskStacks
@@ -32,7 +32,7 @@ class Gathering:
         self.hangs: list[Stacks] = []
         """The stacks of the newest moments at which the job hung."""
         self._why: Why = "asked"
-        self._newest = int(time.time())  # above those of the chief before
+        self._newest = int(clocks.wall())  # above those of the chief before
         self._since, self._asked_at = 0.0, 0.0
         self._answers: dict[str, TaskStacks] = {}
 
@@ -44,7 +44,7 @@ class Gathering:
         if why == "silence" and self.hangs and now - self._since < AGAIN_SECONDS:
             return False
         self._newest = self.number = self._newest + 1
-        self._why, self._answers, self._since, self._asked_at = why, {}, now, time.time()
+        self._why, self._answers, self._since, self._asked_at = why, {}, now, clocks.wall()
         return True
 
     def take(self, report: Report) -> None:

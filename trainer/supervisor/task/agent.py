@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
-import uuid
 from pathlib import Path
 
-from trainer import host
+from trainer import clocks, host, ids
 from trainer.job import environment, program, workload_file
 from trainer.job.cluster import Task
 from trainer.job.data import variables
@@ -43,10 +41,10 @@ class Agent:
         self, spec: JobSpec, task: Task, log: Path, secret: bytes = b"", versions: dict[str, str] | None = None
     ) -> None:
         self.spec, self.task, self.log, self.secret = spec, task, log, secret
-        self.incarnation = uuid.uuid4().hex
+        self.incarnation = ids.new()
         self.reports = 0
         """The number of reports that were made so far."""
-        self.began = time.time() - host.process_age()
+        self.began = clocks.wall() - host.process_age()
         self.versions = versions or host.versions()
         self.spec_digest = spec.digest()
         self._workload = file_digests(spec)
@@ -114,7 +112,7 @@ class Agent:
             elif not child.alive and self.restarts_alone and child.result is None and not child.failed:
                 await self.go_again(reply.generation, step)
             elif self.first_step_at is None and reply.step > reply.resume_step and is_server(self.spec, self.task.type):
-                self.first_step_at = time.monotonic()  # it makes none itself
+                self.first_step_at = clocks.monotonic()  # it makes none itself
         await self.look_after_children()
 
     async def _let_go(self, child: Child) -> None:
@@ -128,9 +126,9 @@ class Agent:
         """Replaces a child that died, unless the back-off has not passed, or it is an evaluator's that always dies."""
         if self.task.type == "evaluator" and self.stillborn > self.spec.max_restarts:
             return
-        if time.monotonic() >= self._retry_at:
+        if clocks.monotonic() >= self._retry_at:
             self.restarts, self.restarted_for = self.restarts + 1, self.loss
-            self._retry_at = time.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
+            self._retry_at = clocks.monotonic() + BACKOFF_SECONDS[min(self.restarts, len(BACKOFF_SECONDS) - 1)]
             await self.go(generation, step)
 
     async def wait_for_change(self, seconds: float) -> None:
@@ -151,7 +149,7 @@ class Agent:
 
     @property
     def stop_deadline_passed(self) -> bool:
-        return self.leaving_since is not None and time.monotonic() - self.leaving_since > self.spec.deadlines.stop
+        return self.leaving_since is not None and clocks.monotonic() - self.leaving_since > self.spec.deadlines.stop
 
     # Children. ------------------------------------------------------------------------------------
 
@@ -233,7 +231,7 @@ class Agent:
             case events.Failed() if child is self.running or self.running is None:
                 self.loss = Loss(Cause.ERROR, code=int(failure_code(event.code)), error=event.message)
             case events.Step() if self.first_step_at is None and child is self.running:
-                self.first_step_at = time.monotonic()
+                self.first_step_at = clocks.monotonic()
                 self.stillborn = 0
                 if self.spec.runs.takes_orders:
                     self._look_at_workload()
@@ -294,7 +292,7 @@ class Agent:
 
     def leave(self) -> None:
         if self.leaving_since is None:
-            self.leaving_since = time.monotonic()
+            self.leaving_since = clocks.monotonic()
             if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task.type):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+
+from trainer import clocks
 
 BEAT_SECONDS = 0.5
 LONGEST_GAP = 1.0
@@ -14,8 +15,9 @@ class ListeningClock:
     """A monotonic clock that leaves out the time in which this process did not run: stopped by a signal, frozen with
     its container, or busy. Between two calls at most LONGEST_GAP seconds count."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now, self._last, self._missed = now, now(), 0.0
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self._now = now or clocks.monotonic
+        self._last, self._missed = self._now(), 0.0
 
     def __call__(self) -> float:
         now = self._now()

@@ -14,11 +14,11 @@ import re
 import shutil
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from trainer import clocks
 from trainer.job import environment
 from trainer.job.data import reads, variable
 from trainer.job.errors import TrainerError, UserError
@@ -54,13 +54,13 @@ def wanted(spec: JobSpec, task_type: str) -> dict[str, Path]:
 
 async def keep(agent: Agent, folders: Mapping[str, Path]) -> None:
     """Makes the task's copies, then starts its first child; reports the progress to the chief, and any failure."""
-    loop, stop, logged = asyncio.get_running_loop(), threading.Event(), time.monotonic()
+    loop, stop, logged = asyncio.get_running_loop(), threading.Event(), clocks.monotonic()
 
     def report(text: str) -> None:
         nonlocal logged
-        if time.monotonic() - logged > LOG_SECONDS:
+        if clocks.monotonic() - logged > LOG_SECONDS:
             log_line(f"{agent.task.name}: {text}")
-            logged = time.monotonic()
+            logged = clocks.monotonic()
         loop.call_soon_threadsafe(agent.report_copying, text)
 
     try:
@@ -209,8 +209,8 @@ def _progress(report: Report, stopped: Callable[[], bool]) -> Report:
         nonlocal reported
         if stopped():
             raise _Stopped
-        if time.monotonic() - reported > REPORT_SECONDS:
-            reported = time.monotonic()
+        if clocks.monotonic() - reported > REPORT_SECONDS:
+            reported = clocks.monotonic()
             report(text)
 
     return progress
@@ -264,7 +264,7 @@ def _lock(path: Path, progress: Report) -> Iterator[TextIO]:
             except BlockingIOError:
                 file.seek(0)
                 progress(f"another task of this node copies it: {file.read()}")
-                time.sleep(POLL_COPY_SECONDS)
+                clocks.pause(POLL_COPY_SECONDS)
         yield file
 
 
@@ -278,12 +278,12 @@ def _copy(folder: Path, files: Files, right: Mapping[str, str], copy: Path, prog
     _compare(part, {file: right[file] for file in done if file in right}, progress)
     if (free := shutil.disk_usage(part).free) < left:
         raise UserError(f"copy: {left:,} bytes are left to copy, and {part} has {free:,}; free some space")
-    begun, todo = time.monotonic(), left
+    begun, todo = clocks.monotonic(), left
 
     def copying(size: int) -> None:
         nonlocal left
         left -= size
-        rate = (todo - left) / 1e6 / max(time.monotonic() - begun, 1e-3)
+        rate = (todo - left) / 1e6 / max(clocks.monotonic() - begun, 1e-3)
         progress(f"{(total - left) / 1e9:.2f} of {total / 1e9:.2f} GB copied, {rate:.0f} MB/s")
 
     with open(_manifest_of(copy), "w", encoding="utf-8", errors="surrogateescape", opener=regular) as manifest:

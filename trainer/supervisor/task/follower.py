@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-import uuid
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
-from trainer import host
+from trainer import clocks, host, ids
 from trainer.job import environment
 from trainer.job.cluster import Task
 from trainer.job.errors import Exit, TrainerError
@@ -43,7 +41,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
     known, seen, logged, heard = 0, agent.clock(), agent.clock(), False
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
-        asked = asked or time.monotonic()
+        asked = asked or clocks.monotonic()
         report = task_report.make_report(agent)
         try:
             reply = await _exchange(agent, session, report, known)
@@ -65,7 +63,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         seen, known, heard, term = agent.clock(), reply.version, True, max(term, reply.term)
         if reply.phase in ("done", "failed"):
             return _exit_code(await _end(agent, reply))
-        if (waited := time.monotonic() - asked) > agent.spec.deadlines.task_lost:
+        if (waited := clocks.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None
         agent.stacks.ask(reply.stacks, agent.running)
@@ -83,17 +81,17 @@ async def report_failure(spec: JobSpec, task: Task, secret: bytes, error: Traine
     that Kubernetes starts again and again; returns this task's exit code."""
     report = Report(
         task=task.name,
-        incarnation=uuid.uuid4().hex,
+        incarnation=ids.new(),
         cluster=task.digest,
         spec=spec.digest(),
         workload=UNSTARTED,
         versions={},
-        started=time.time() - host.process_age(),
+        started=clocks.wall() - host.process_age(),
         loss=failure_of(error),
     )
-    end = time.monotonic() + UNSTARTED_SECONDS
+    end = clocks.monotonic() + UNSTARTED_SECONDS
     async with peers.client() as session:
-        while time.monotonic() < end:
+        while clocks.monotonic() < end:
             try:
                 reply = await peers.send_report(session, task.control_address(*task.chief), report, 0, secret)
             except ConnectionError:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 
+from trainer import clocks
 from trainer.page.lines import Lines, LogQuery
 from trainer.protocol.reports import NOBODY_LOOKS, Report
 from trainer.supervisor.task.task_logs import TaskLogs
@@ -16,7 +16,7 @@ LOOKS_SECONDS = 15.0
 class JobLogs:
     """Each task is asked for the lines after those that came from it."""
 
-    def __init__(self, own_name: str, own: TaskLogs, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, own_name: str, own: TaskLogs, clock: Callable[[], float] = clocks.monotonic) -> None:
         self._own_name, self._own, self._clock = own_name, own, clock
         self._lines = Lines()
         self._looked: float | None = None

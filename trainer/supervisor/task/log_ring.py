@@ -6,11 +6,11 @@ A task may write a gigabyte that is never shown, so bytes are split into lines o
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trainer import clocks
 from trainer.page.lines import shown
 
 RING_BYTES = 1 << 18
@@ -58,7 +58,7 @@ class LogRing:
         with self._lock:
             first = self._next + count - lines
             self._next += count
-            self._pieces.append(_Piece(first, lines, time.time() if when is None else when, kept))
+            self._pieces.append(_Piece(first, lines, clocks.wall() if when is None else when, kept))
             self._bytes += len(kept)
             while self._bytes > self._most:
                 self._bytes -= len(self._pieces.popleft().body)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from trainer import clocks
 from trainer.protocol.facts import Loss
 from trainer.protocol.stacks import TaskStacks
 from trainer.supervisor.children.child import Child
@@ -73,8 +73,8 @@ class OwnStacks:
         if child is None or not child.alive:
             return TaskStacks(number, "no child")
         child.ask_what_it_does()
-        state, text = await child.stacks.take()
-        deadline = time.monotonic() + DOING_SECONDS
-        while not state and child.doing is None and child.answers_orders and time.monotonic() < deadline:
+        state, text = await child.take_stacks()
+        deadline = clocks.monotonic() + DOING_SECONDS
+        while not state and child.doing is None and child.answers_orders and clocks.monotonic() < deadline:
             await asyncio.sleep(_DOING_POLL_SECONDS)
         return TaskStacks(number, state, child.activity(), threads(text, self._folder))

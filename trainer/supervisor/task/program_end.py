@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from trainer import clocks
 from trainer.job.errors import Exit
 from trainer.model_dir import result
 from trainer.protocol.log_lines import LOG_SECONDS, log_error, log_line
@@ -19,11 +19,11 @@ PROGRAM_POLL_SECONDS = 0.5
 
 async def end(agent: Agent, generation: int) -> Exit:
     """Waits for the program to end by itself, then stops it. Returns the exit code of a job that has succeeded."""
-    name, begun, said = agent.task.name, time.monotonic(), False
+    name, begun, said = agent.task.name, clocks.monotonic(), False
     evaluates = agent.task.type == "evaluator"
     seconds = agent.spec.deadlines.evaluation if evaluates else BY_ITSELF_SECONDS
     while agent.task.type != "ps" and agent.leaving_since is None and (_runs(agent) or _may_run_again(agent)):
-        waited = time.monotonic() - begun
+        waited = clocks.monotonic() - begun
         if waited > seconds:
             break
         if waited > LOG_SECONDS and not said:

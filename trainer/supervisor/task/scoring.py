@@ -5,10 +5,10 @@ No failure of the evaluator ends the job. The result of the training is valid wi
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from trainer import clocks
 from trainer.job.errors import Exit
 from trainer.model_dir import result
 from trainer.protocol.facts import Cause, Loss
@@ -71,7 +71,7 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
     deadlines = agent.spec.deadlines
     # The exporters' own process is new: its start does not count as evaluation.
     seconds = deadlines.evaluation + (0 if score else deadlines.start)
-    deadline = time.monotonic() + seconds
+    deadline = clocks.monotonic() + seconds
     for _ in range(1 + agent.spec.max_restarts):
         child = agent.running
         if child is None or not child.alive:
@@ -82,7 +82,7 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
         while child.alive:
             if agent.leaving_since is not None:
                 child.kill()
-            elif time.monotonic() > deadline:
+            elif clocks.monotonic() > deadline:
                 child.kill(Loss(Cause.OVERDUE, seconds=seconds, setting="deadlines.evaluation"))
             await agent.look_after_children()
             await agent.wait_for_change(SCORE_POLL_SECONDS)
@@ -90,6 +90,6 @@ async def _attempts(agent: Agent, reply: Reply, *, score: bool) -> str | None:
         why = None if child.result is not None else str(child.loss())
         if why is None or child.failure is not None:
             break  # a Python error would repeat
-        if agent.leaving_since is not None or time.monotonic() > deadline:
+        if agent.leaving_since is not None or clocks.monotonic() > deadline:
             break
     return why

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer import clocks
 from trainer.page.lines import LONGEST_LINE, time_in
 from trainer.protocol.reports import MOST_LINES, NOBODY_LOOKS
 from trainer.supervisor.task.log_ring import LogRing, Stream
@@ -67,14 +67,14 @@ class TaskLogs:
         """A page shows the lines and has those up to this number; NOBODY_LOOKS if none does."""
         self._after = after
         if after != NOBODY_LOOKS:
-            self._asked = time.monotonic()
+            self._asked = clocks.monotonic()
 
     def report(self) -> Batch:
         """The number of the first line, and lines with their times, that were not reported before; the same ones again
         until they have arrived."""
         if self._after == NOBODY_LOOKS:
             return 0, []
-        now = time.monotonic()
+        now = clocks.monotonic()
         if self._batch_of != self._after or not self._batch[1]:
             if now - self._batch_at < BATCH_SECONDS:
                 return 0, []
@@ -104,7 +104,7 @@ class TaskLogs:
     async def follow(self) -> None:
         """Reads the log while a page shows it, for as long as the task runs."""
         while True:
-            if time.monotonic() - self._asked < LOOKS_SECONDS and self._after != NOBODY_LOOKS:
+            if clocks.monotonic() - self._asked < LOOKS_SECONDS and self._after != NOBODY_LOOKS:
                 await asyncio.to_thread(self.read_log)
             await asyncio.sleep(READ_SECONDS)
 

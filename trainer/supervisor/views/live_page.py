@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Callable, Collection, Sequence
 
+from trainer import clocks
 from trainer.debug import redaction
 from trainer.job import environment
 from trainer.job.cluster import Task
@@ -85,10 +85,10 @@ class LivePage:
     # What it serves. ----------------------------------------------------------------------------------
 
     async def state(self) -> str:
-        asked = time.monotonic()
+        asked = clocks.monotonic()
         async with self._writing:  # of a thousand tasks it is a megabyte, and after a restart all pages ask at once
             if self._written_at < asked:
-                begun = time.monotonic()
+                begun = clocks.monotonic()
                 view = self._view(self._status())
                 self._written = await asyncio.to_thread(document.text, view, self._history.copy())
                 self._written_at = begun
@@ -100,8 +100,8 @@ class LivePage:
         return json_text(self._logs.find(query))
 
     async def _until_all_have_sent(self) -> None:
-        deadline = time.monotonic() + FIRST_LINES_SECONDS
-        while time.monotonic() < deadline and not self._logs.have_all(self._tasks()):
+        deadline = clocks.monotonic() + FIRST_LINES_SECONDS
+        while clocks.monotonic() < deadline and not self._logs.have_all(self._tasks()):
             await asyncio.sleep(FIRST_LINES_POLL_SECONDS)
 
     def subscribe(self) -> asyncio.Queue[str]:
@@ -180,7 +180,7 @@ class LivePage:
                 finding = asyncio.to_thread(self._how_it_ended, snapshot.job, end)
                 self._outcome = await asyncio.wait_for(finding, LAST_SAVE_SECONDS)
                 self._emit("outcome", json_text(self._outcome))
-        if end is not None or time.time() >= self._save_at:
+        if end is not None or clocks.wall() >= self._save_at:
             await self._save(snapshot.job, live=end is None)
 
     def _how_it_ended(self, status: JobStatus, end: End) -> dict[str, object]:
@@ -232,10 +232,10 @@ class LivePage:
             _put(queue, f"event: {name}\ndata: {text}\n\n")
 
     async def _save(self, status: JobStatus, *, live: bool) -> None:
-        begun, view = time.monotonic(), self._view(status, live=live)
+        begun, view = clocks.monotonic(), self._view(status, live=live)
         saving = asyncio.create_task(asyncio.to_thread(self._write, view, self._history.copy()))
         await asyncio.wait({saving}, timeout=None if live else LAST_SAVE_SECONDS)
-        spent, now = time.monotonic() - begun, time.time()
+        spent, now = clocks.monotonic() - begun, clocks.wall()
         self._may_save_at = now + SAVE_SHARE * spent
         self._save_at = max(self._may_save_at, now + SAVE_SECONDS)
 

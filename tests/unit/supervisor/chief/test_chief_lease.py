@@ -437,3 +437,23 @@ def test_a_checkpoint_of_the_child_needs_the_lease_of_its_own_chief(
     with pytest.raises(TrainerError):
         checkpoint.save(tmp_path, 2, {}, {})
     assert [path.name for path in layout.checkpoints(tmp_path).iterdir()] == ["step-00000001"]
+
+
+def test_a_chief_takes_the_lock_once_the_one_before_has_let_it_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it `trainer status` finds no job, and a job of another run takes the folder at once."""
+    monkeypatch.setenv(environment.RUN, RUN)
+    old, new = chief_of(tmp_path), chief_of(tmp_path)
+    model_dir = str(tmp_path / "model")
+
+    async def scenario() -> None:
+        async with running(new):
+            assert new._record.refusal is None
+            old._record.lock.close()
+            await until(lambda: job_state.in_use(model_dir))
+            with pytest.raises(job_state.InUse):
+                job_state.lock(model_dir)
+        new._record.lock.close()
+
+    finish(scenario())

@@ -45,7 +45,7 @@ class Defect:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Sets the time that the chief's snapshots have."""
     now = [time.time()]
-    monkeypatch.setattr("trainer.supervisor.chief.reporter.time.time", lambda: now[0])
+    monkeypatch.setattr("trainer.clocks.wall", lambda: now[0])
 
     def advance(seconds: float) -> None:
         now[0] += seconds

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from trainer import host
 from trainer.job import environment
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.load import build
@@ -35,6 +34,7 @@ from trainer.protocol.events import (
 )
 from trainer.protocol.facts import Cause, Loss
 from trainer.supervisor.children.child import Child, Exited
+from trainer.supervisor.children.process import Process
 
 T = TypeVar("T")
 
@@ -132,19 +132,20 @@ def test_a_child_without_a_sign_of_life_hangs_unless_it_waits_for_a_cpu(
     """Of its threads one never gets the CPU from 15 s on, and the others need none."""
     now = 100.0
     child = Child(ps_task(), lambda *_: None, lambda: now)
-    child.status.child_pid = os.getpid()
-    monkeypatch.setattr(host, "waits_for_cpu", lambda _: {"1": 5.0, "2": max(0.0, now - 115.0) if starved else 0.0})
+    child._process = Process()
+    monkeypatch.setattr(Process, "waits_for_cpu", lambda _: {"1": 5.0, "2": max(0.0, now - 115.0) if starved else 0.0})
     hangs = {}
     for seconds in (10, 16, 29, 31, 60):
         now = 100.0 + seconds
         hangs[seconds] = child.hangs(30)
     assert hangs == {10: False, 16: False, 29: False, 31: not starved, 60: not starved}
     if starved:  # it gets a CPU again, and says nothing
-        monkeypatch.setattr(host, "waits_for_cpu", lambda _: {"1": 5.0, "2": 45.0})
+        monkeypatch.setattr(Process, "waits_for_cpu", lambda _: {"1": 5.0, "2": 45.0})
         now = 100.0 + 90
         assert child.hangs(30)
     child.last_sign = now
     assert not child.hangs(30)
+    child._process.close()
 
 
 def test_signs_of_life_are_noted_and_are_no_events(log: Path) -> None:
@@ -168,7 +169,7 @@ def test_why_it_ended_when_a_signal_killed_it(log: Path, number: signal.Signals,
     async def scenario() -> None:
         async with started(ps_task(), log) as (child, watched):
             await watched.until(Warm)
-            child._signal(number)
+            child._process.send(number)
             await child.ended()
             assert (child.alive, child.exit) == (False, -number)
             assert child.loss() == Loss(Cause.KILLED, signal=name)

@@ -24,17 +24,17 @@ def test_a_child_has_its_task_and_the_user_s_own_variables_take_precedence(monke
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "5")
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    environ = child_environ.of_child(made()[1], 7)
+    environ = child_environ.of_child(made()[1])
     assert json.loads(environ["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
     assert (environ["TF_ENABLE_ONEDNN_OPTS"], environ["MALLOC_TOP_PAD_"]) == ("1", "5")
     assert environ["KERAS_BACKEND"] == "tensorflow"
-    assert (environ[environment.EVENTS], environ[environment.PARENT]) == ("7", str(os.getpid()))
+    assert environ[environment.PARENT] == str(os.getpid())
 
 
 def test_the_cluster_s_traffic_goes_through_no_proxy() -> None:
     spec, task = made(program=["true"])
     hosts = "worker-0.example,worker-1.example"
-    assert child_environ.of_child(task, 7)["no_grpc_proxy"] == hosts
+    assert child_environ.of_child(task)["no_grpc_proxy"] == hosts
     assert child_environ.of_program(spec, task)["no_grpc_proxy"] == hosts
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from aiohttp import ClientSession
 
-from trainer import host
+from trainer import clocks, host
 from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit
@@ -21,7 +21,7 @@ from trainer.protocol.facts import Cause, Loss, Note
 from trainer.supervisor import restart_guard
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children.child import Child
-from trainer.supervisor.children.stack_pipes import StackPipes
+from trainer.supervisor.children.process import Process
 from trainer.supervisor.task.agent import Agent
 from trainer.supervisor.task.clock import BEAT_SECONDS, LONGEST_GAP, ListeningClock
 from trainer.supervisor.task.task_report import make_report
@@ -67,7 +67,7 @@ def test_time_during_which_the_process_was_suspended_does_not_count(times: Times
 @pytest.fixture
 def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     """A chief of two workers that run."""
-    monkeypatch.setattr(time, "time", times.time)
+    monkeypatch.setattr(clocks, "wall", times.time)
     deadlines = {"task_lost": LOST, "start": 20, "rejoin": 20, "progress": 20}
     spec = build(
         {
@@ -134,7 +134,8 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
         child = agent.running = Child(agent.task, agent._on_child, agent.clock)
         child.kill = lambda why=None: setattr(child, "killed_for", why)  # type: ignore[method-assign]
         child._order = lambda order: None  # type: ignore[method-assign]
-        child.stacks = StackPipes()
+        child._process = Process()
+        child._process.waits_for_cpu = dict  # type: ignore[method-assign]
         child.warm, killed = True, list[Loss | None]()
         times.pass_(40)
         await agent.look_after_children()
@@ -142,7 +143,7 @@ def test_a_suspended_supervisor_does_not_consider_its_child_hung(times: Times, t
         for _ in range(10):  # the chief takes the stacks of all tasks meanwhile
             times.pass_(1)
             await agent.look_after_children()
-        child.stacks.close()
+        child._process.close()
         return [*killed, child.killed_for]
 
     assert asyncio.run(run()) == [None, Loss(Cause.HANG, seconds=5)]
@@ -208,7 +209,7 @@ def test_durations_are_the_same_whatever_the_wall_clock_does(chief: Chief, times
 def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
     tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch, started: float
 ) -> None:
-    monkeypatch.setattr(time, "time", times.time)
+    monkeypatch.setattr(clocks, "wall", times.time)
     job_state.save(str(tmp_path), job_state.State(generation=3, started=started))
     spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
@@ -220,7 +221,7 @@ def test_a_restarted_chief_counts_on_and_never_below_its_own_age(
 def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does(
     tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "time", times.time)
+    monkeypatch.setattr(clocks, "wall", times.time)
     begun = time.monotonic()
     spec = build({"name": "j", "strategy": "one_device", "model_dir": str(tmp_path)})
     for step in (0.0, 1e6, -3e6):
@@ -236,7 +237,7 @@ def test_a_chief_restarted_on_its_machine_counts_on_whatever_the_wall_clock_does
 def test_a_failure_is_recent_whatever_the_wall_clock_does(
     tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "time", times.time)
+    monkeypatch.setattr(clocks, "wall", times.time)
     monkeypatch.setenv(environment.RESTARTS, "9")
     log = tmp_path / "worker-1.log"
     restart_guard.remember(log, Exit.USER)

@@ -31,7 +31,7 @@ def texts(batch: task_logs.Batch) -> list[str]:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr("trainer.supervisor.task.task_logs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainer.clocks.monotonic", lambda: now[0])
     return now
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.supervisor.children.printed_steps import PrintedSteps
+from trainer.supervisor.rendezvous.printed_steps import PrintedSteps
 
 
 @pytest.mark.parametrize(
