@@ -1,6 +1,6 @@
 """An event loop whose time passes at once when nothing is left to do, and which knows whose code it runs.
 
-Every callback of asyncio carries the context in which it was made, so the supervisor that runs is in a context variable.
+Every callback of asyncio carries the context in which it was made, so a context variable says which supervisor runs.
 Of one that was killed nothing runs any more, not even a `finally`; what one that is frozen has to do waits.
 """
 
