@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.simulation import trace
-from tests.simulation.world import World, current
+from tests.simulation.world import current
 from trainer.job.derived import is_server
-from trainer.job.errors import Exit
-from trainer.model_dir import checkpoint, layout, lease
+from trainer.job.errors import Exit, TrainerError
+from trainer.model_dir import checkpoint, disk, lease
 from trainer.protocol import events
 from trainer.protocol.events import Event
-from trainer.protocol.orders import Final, Go, Silent, Stop, Where, read_order
+from trainer.protocol.orders import Final, Go, Stop, read_order
+from trainer.protocol.stacks import State
 from trainer.supervisor.children.process import Take
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+By = Literal["itself", "supervisor", "world"]
 
 
 class SimulatedProcess:
-    """In the place of children/process.py."""
+    """A child of ours, in the place of children/process.py."""
 
     def __init__(self) -> None:
         self.owner = current()
         self.world: World = self.owner.world
         self.world.children += 1
         self.number = self.pid = self.world.children
-        self.runs = False
+        self.runs = self.ready = False
         self.frozen = self.hangs = self.deaf = False
-        self.thawed = asyncio.Event()
-        self.queue: asyncio.Queue[bytes] = asyncio.Queue()
-        self.exit: asyncio.Future[int] = self.world.loop.create_future()
-        self.go: asyncio.Future[Go] = self.world.loop.create_future()
         self.stop_asked = False
-        self.stacks = self
-        self.life: asyncio.Task[None] | None = None
+        self.final: Final | None = None
         self.generation = 0
-        self.ready = False
+        self._thawed = asyncio.Event()
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._go: asyncio.Future[Go] = self.world.loop.create_future()
+        self._exit: asyncio.Future[int] = self.world.loop.create_future()
+        self._lives: list[asyncio.Task[None]] = []
+        self.stacks = self
 
     # The door. ------------------------------------------------------------------------------------
 
@@ -47,175 +52,225 @@ class SimulatedProcess:
         self.runs = True
         self.owner.children.append(self)
         self.owner.note(trace.ChildStarted, child=self.number)
-        self.life = self.world.spawn(self._live())
+        self._lives = [self.world.spawn(self._live()), self.world.spawn(self._beat())]
 
     def order(self, line: bytes) -> None:
         match read_order(line.decode()):
-            case Go() as go if not self.go.done():
-                self.go.set_result(go)
-            case Stop():
+            case Go() as go if not self._go.done():
+                self._go.set_result(go)
+            case Stop() if not self.deaf:
                 self.stop_asked = True
-            case Where() | Silent() | Final() | None:
-                pass
+            case Final() as final:
+                self.final = final
 
     async def event_lines(self) -> AsyncIterator[bytes]:
-        while line := await self.queue.get():
+        while line := await self._queue.get():
             yield line
 
     async def wait(self) -> int:
-        return await asyncio.shield(self.exit)
+        return await asyncio.shield(self._exit)
 
-    def kill(self) -> None:
-        self.die(-signal.SIGKILL, "supervisor")
-
-    async def take(self) -> tuple[str, str]:
+    async def take(self) -> tuple[State, str]:
         return "no answer", ""
 
     def waits_for_cpu(self) -> dict[str, float]:
         return {}
 
     async def end_rest(self) -> None:
-        pass
+        """It has started no processes."""
 
-    async def until_copied(self) -> None:
-        pass
+    until_copied = end_rest
 
     def printed(self) -> str:
         return ""
 
-    def last_errors(self) -> str:
-        return ""
+    def kill(self) -> None:
+        self.die(-signal.SIGKILL, "supervisor")
 
     def close(self) -> None:
-        pass
+        """It has no pipes."""
 
-    # What it does. --------------------------------------------------------------------------------
+    # What happens to it. --------------------------------------------------------------------------
 
-    def die(self, code: int, by: str) -> None:
-        if self.runs:
-            self.runs = False
-            self.world.history.events.append(
-                trace.ChildEnded(self.world.loop.now, self.owner.task.name, self.owner.number, self.number, code, by)
-            )
-            if self.life is not None:
-                self.life.cancel()
-            self.queue.put_nowait(b"")
-            self.exit.set_result(code)
-            self.world.changed.set()
+    def die(self, code: int, by: By) -> None:
+        if not self.runs:
+            return
+        self.runs = False
+        now, owner = self.world.loop.now, self.owner
+        self.world.history.events.append(trace.ChildEnded(now, owner.task.name, owner.number, self.number, code, by))
+        for life in self._lives:
+            life.cancel()
+        self._queue.put_nowait(b"")
+        self._exit.set_result(code)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        self._thawed.set()
 
     def send(self, event: Event) -> None:
-        self.queue.put_nowait(events.write_event(event).encode())
+        self._queue.put_nowait(events.write_event(event).encode())
 
-    def fail(self, event: Event, code: int) -> None:
-        self.send(event)
-        self.die(code, "itself")
+    def end(self, event: Event, code: int) -> None:
+        """Its last event, and its end."""
+        if self.runs:
+            self.send(event)
+            self.die(code, "itself")
+
+    async def awake(self) -> None:
+        while self.frozen or self.hangs:
+            self._thawed.clear()
+            await self._thawed.wait()
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        while self.frozen or self.hangs:
-            self.thawed.clear()
-            await self.thawed.wait()
+        await self.awake()
 
     async def _live(self) -> None:
-        world, owner = self.world, self.owner
-        beat = world.spawn(self._beat())
-        try:
-            await self.pause(world.rng.uniform(0.1, 1.0))
-            self.send(events.Warm())
-            go = await self.go
-            self.generation = go.generation
-            owner.note(trace.ChildOrdered, child=self.number, generation=go.generation, step=go.resume_step)
-            await self.pause(world.rng.uniform(0.05, 0.5))
-            self.send(events.Start(step=go.resume_step, steps=world.spec.train.steps, line="started"))
-            self.ready = True
-            world.trainings.join(self, go)
-            await self.world.loop.create_future()  # the training goes on from here
-        finally:
-            beat.cancel()
+        spec, task, rng = self.world.spec, self.owner.task, self.world.rng
+        await self.pause(rng.uniform(0.1, 1.0))
+        self.send(events.Warm())
+        go = await self._go
+        self.generation = go.generation
+        self.owner.note(trace.ChildOrdered, child=self.number, generation=go.generation, step=go.resume_step)
+        await self.pause(rng.uniform(0.05, 0.5))
+        if task.type == "evaluator":
+            await self._score()
+            return
+        line = f"resume_step={go.resume_step}"
+        served = is_server(spec, task.type)
+        self.send(events.Start(line=line) if served else events.Start(go.resume_step, spec.train.steps, line))
+        self.ready = True
+        self.world.trainings.join(self, go)
+
+    async def _score(self) -> None:
+        scored = 0
+        while True:
+            await self.pause(0.5)
+            newest = max(checkpoint.steps(self.world.spec.directory), default=0)
+            if newest > scored:
+                await self.pause(self.world.rng.uniform(0.05, 0.5))
+                scored = newest
+                self.send(events.Scored(scored, {"accuracy": 0.5}))
+            if self.final is not None and scored >= self.final.step:
+                self.end(events.Done(step=scored), 0)
 
     async def _beat(self) -> None:
         while True:
             await self.pause(self.world.spec.deadlines.hang / 3)
             self.send(events.Alive())
 
+    async def save(self, step: int) -> bool:
+        """Writes a checkpoint; returns whether it is complete."""
+        await self.pause(self.world.rng.uniform(0.01, 0.3))
+        if not self.runs:
+            return False
+        directory, agent = self.world.spec.directory, self.owner.agent
+        assert agent is not None
+        saved: asyncio.Future[bool] = self.world.loop.create_future()
+
+        def write() -> None:
+            """In the context of its supervisor, whose disk it has."""
+            try:
+                lease.require(directory, agent.incarnation)
+                path = checkpoint.folder(directory) / checkpoint.name(step) / "meta.json"
+                disk.replace(path, [json.dumps({"step": step})])
+            except (OSError, TrainerError) as error:
+                code = error.code if isinstance(error, TrainerError) else Exit.USER
+                self.end(events.Failed(int(code), str(error)), int(code))
+                saved.set_result(False)
+                return
+            self.owner.note(trace.CheckpointWritten, child=self.number, generation=self.generation, step=step)
+            self.send(events.Saved(step, 0.1, 0.1, 1))
+            saved.set_result(True)
+
+        self.owner.call(write)
+        return await saved
+
+    async def finish(self, step: int) -> None:
+        self.send(events.Finishing("evaluates"))
+        await self.pause(self.world.rng.uniform(0.1, 1.0))
+        self.end(events.Done(step=step, test={"accuracy": 0.5}), 0)
+
 
 class Training:
-    """The children of one generation, under multi_worker_mirrored."""
+    """The children of one generation. Those of multi_worker_mirrored make each step together; under parameter_server
+    the chief's makes them all, while the ps and at least one worker serve."""
 
     def __init__(self, world: World, go: Go) -> None:
         self.world, self.go = world, go
         self.children: dict[str, SimulatedProcess] = {}
-        self.required = [name for name in world.tasks if not name.startswith("evaluator")]
+        self.mirrored = world.spec.strategy == "multi_worker_mirrored"
+        self.names = [name for name in world.tasks if not name.startswith("evaluator")]
+        self.begun = False
 
     def join(self, child: SimulatedProcess) -> None:
         self.children[child.owner.task.name] = child
-        if len(self.children) == len(self.required):
+        if not self.begun and len(self.children) == len(self.names):
+            self.begun = True
             self.world.spawn(self._train())
 
     @property
     def chief(self) -> SimulatedProcess:
-        return self.children[self.required[0]]
+        return self.children[self.names[0]]
 
     async def _train(self) -> None:
-        world, children = self.world, list(self.children.values())
-        step, total, every = self.go.resume_step, world.spec.train.steps, world.spec.train.checkpoint_steps
-        while step < total:
-            await asyncio.sleep(world.rng.uniform(0.05, 0.3))
+        train, step = self.world.spec.train, self.go.resume_step
+        assert train.steps is not None
+        while step < train.steps:
+            await asyncio.sleep(self.world.rng.uniform(0.05, 0.3))
             if not await self._all_there():
                 return
             step += 1
-            for child in children:
+            makers = [*self.children.values()] if self.mirrored else [self.chief]
+            for child in makers:
                 child.owner.note(trace.StepMade, child=child.number, generation=self.go.generation, step=step)
                 child.send(events.Step(step=step, figures={"loss": 1.0}))
-            stop = any(child.stop_asked for child in children)
-            if (stop or step % every == 0 or step == total) and not await self._save(step):
+            stop = any(child.stop_asked for child in makers)
+            if (stop or step % train.checkpoint_steps == 0 or step == train.steps) and not await self.chief.save(step):
+                await self._all_there()
                 return
-            if stop and step < total:
-                for child in children:
-                    child.fail(events.Stopped(step), 0)
+            if stop and step < train.steps:
+                for child in makers:
+                    child.end(events.Stopped(step), 0)
                 return
-        for child in children:
-            if child is not self.chief:
+        for child in self.children.values() if self.mirrored else ():
+            if child is not self.chief and child.runs:
                 child.send(events.Trained())
-        self.chief.send(events.Finishing("evaluates"))
-        await self.chief.pause(world.rng.uniform(0.1, 1.0))
         if self.chief.runs:
-            self.chief.fail(events.Done(step=total, test={"accuracy": 0.5}), 0)
+            await self.chief.finish(step)
 
     async def _all_there(self) -> bool:
-        """Whether no child is missing; a child that notices that one is ends with an error."""
-        while any(child.frozen or child.hangs for child in self.children.values() if child.runs):
-            self.world.changed.clear()
-            await self.world.changed.wait()
-        if all(child.runs for child in self.children.values()):
+        """Whether all are there without whom no step can be made; those that notice that one is not end with an
+        error."""
+        while not self.mirrored and not any(self._serves(name) for name in self.names if name.startswith("worker")):
+            if not self.chief.runs:
+                return False
+            await asyncio.sleep(0.2)
+        needed = [c for name, c in self.children.items() if self.mirrored or not name.startswith("worker")]
+        while all(child.runs for child in needed) and not all(self._reached(child) for child in needed):
+            await asyncio.sleep(0.2)
+        if all(child.runs for child in needed):
             return True
-        for child in self.children.values():
+        for child in needed if self.mirrored else [self.chief]:
             if child.runs:
-                self.world.loop.call_later(self.world.rng.uniform(0.001, 0.5), child.fail, events.PeerLost("connection reset by peer"), 1)
+                lost = events.PeerLost("UNAVAILABLE: connection reset by peer")
+                self.world.loop.call_later(self.world.rng.uniform(0.001, 0.5), child.end, lost, 1)
         return False
 
-    async def _save(self, step: int) -> bool:
-        """Whether the chief's child has written a checkpoint."""
-        await self.chief.pause(self.world.rng.uniform(0.01, 0.3))
-        if not self.chief.runs:
-            return await self._all_there()
-        directory, agent = self.world.spec.directory, self.chief.owner.agent
-        assert agent is not None
-        if not lease.is_held(directory, agent.incarnation):
-            self.chief.fail(events.Failed(int(Exit.REPLACED), "another chief has taken this one's place"), 20)
-            return False
-        path = checkpoint.folder(directory) / checkpoint.name(step)
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "meta.json").write_text(json.dumps({"step": step}))
-        self.chief.owner.note(trace.CheckpointWritten, child=self.chief.number, generation=self.go.generation, step=step)
-        self.chief.send(events.Saved(step, 0.1, 0.1, 1))
-        return True
+    def _serves(self, name: str) -> bool:
+        return self.children[name].runs and self._reached(self.children[name])
+
+    def _reached(self, child: SimulatedProcess) -> bool:
+        here, there = self.chief.owner.machine, child.owner.machine
+        cut = here is not there and (here.no_in or here.no_out or there.no_in or there.no_out)
+        return not (child.frozen or child.hangs or cut)
 
 
 class Trainings:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._of: dict[int, Training] = {}
+        self._of: dict[tuple[int, str], Training] = {}
 
     def join(self, child: SimulatedProcess, go: Go) -> None:
-        self._of.setdefault(go.generation, Training(self._world, go)).join(child)
+        """Children find each other by their addresses: those of one generation are one training."""
+        self._of.setdefault((go.generation, ""), Training(self._world, go)).join(child)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import contextvars
 import heapq
 from collections.abc import Callable
@@ -28,9 +29,8 @@ running: contextvars.ContextVar[Host | None] = contextvars.ContextVar("running",
 
 class Loop(asyncio.BaseEventLoop):
     now = 0.0
-    delay: Callable[[], float] = staticmethod(lambda: 0.0)
+    slowest_call = 0.0
     """How long a call in a thread takes, which in trainer is one to a disk."""
-    turns = 0
 
     def time(self) -> float:
         return self.now
@@ -56,7 +56,6 @@ class Loop(asyncio.BaseEventLoop):
         if host is not None and host.backlog is not None:
             host.backlog.append(handle)
             return
-        self.turns += 1
         handle._run()
 
     def thaw(self, host: Host) -> None:
@@ -76,7 +75,7 @@ class Loop(asyncio.BaseEventLoop):
             except Exception as error:
                 future.set_exception(error)
 
-        self.call_later(self.delay(), run)
+        self.call_later(self.slowest_call, run)
         return future
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
@@ -86,11 +85,33 @@ class Loop(asyncio.BaseEventLoop):
         raise NotImplementedError
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Of a task that nobody waits for any more: its host is dead, or the history is over."""
-        if (error := context.get("exception")) is not None:
+        """What a callback raises ends the history; what nobody has asked a future for is of no interest."""
+        if context.get("future") is None and (error := context.get("exception")) is not None:
             self.errors.append(error)
+
+    def create_task(self, *args: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*args, **kwargs)
+        self.tasks.append(task)
+        return task
 
     def __init__(self) -> None:
         super().__init__()
+        self.tasks: list[asyncio.Task[Any]] = []
         self.errors: list[BaseException] = []
         """Exceptions that nobody has caught."""
+
+    def forget(self) -> None:
+        """The history is over: what still waits must not run on when it is collected."""
+        for task in self.tasks:
+            if task.done():
+                if not task.cancelled() and task._log_traceback and (error := task.exception()) is not None:
+                    self.errors.append(error)
+                continue
+            work: Any = task.get_coro()
+            for _ in range(5):  # each `finally` that waits is left by one more
+                with contextlib.suppress(RuntimeError, AssertionError):
+                    work.close()
+                    break
+
+    def __del__(self) -> None:
+        """It has nothing to close."""

@@ -1,19 +1,18 @@
-"""The world of one history: machines with clocks, a network, supervisors that run trainer's own code, and a target that
-starts them again.
+"""The world of one history: machines with clocks, a disk, a network, and supervisors that run trainer's own code.
 
-What a supervisor does to the world goes through few doors, which `doors` puts in the place of the real ones: clocks.py,
-ids.py, host.py, peers.py, process.py, and the folder of model_dir.
+What a supervisor does to the world goes through few doors, which are functions and classes of modules: the clocks, the
+names, facts about the machine, the control port, processes, and the disk. `doors` puts the world's own in their place.
 """
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import contextvars
-import errno
 import os
 import random
+import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +22,13 @@ from unittest import mock
 from tests.simulation import loop as loops
 from tests.simulation import trace
 from tests.simulation.loop import Loop
+from tests.simulation.network import Network, spawn
 from trainer import clocks, host, ids
-from trainer.job import environment
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import lease
-from trainer.protocol import log_lines, reports
-from trainer.protocol.reports import Identity, Reply, Report
+from trainer.model_dir import checkpoint, disk, layout
+from trainer.protocol import log_lines
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children import process
 from trainer.supervisor.control_port import peers
@@ -39,8 +37,9 @@ from trainer.supervisor.task.follower import follow, report_failure
 
 if TYPE_CHECKING:
     from tests.simulation.children import SimulatedProcess
+    from tests.simulation.disk import Lock
 
-SECRET = b"secret"
+RUN = "run 1"
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.3.0", "python": "3.11"}
 EPOCH = 1.7e9
 """What the clocks on the wall showed when a history began."""
@@ -48,7 +47,7 @@ EPOCH = 1.7e9
 
 @dataclass
 class Machine:
-    """One on which a task's processes run."""
+    """One on which processes of a task run."""
 
     number: int
     booted: float
@@ -58,7 +57,7 @@ class Machine:
     """By how much its clock on the wall is wrong."""
     no_in: bool = False
     no_out: bool = False
-    """Whether no message reaches it, or leaves it."""
+    """Whether no message of another machine reaches it, or none of its own leaves it."""
 
     @property
     def boot(self) -> str:
@@ -70,43 +69,50 @@ class Supervisor:
 
     def __init__(self, world: World, task: Task, machine: Machine, number: int) -> None:
         self.world, self.task, self.machine, self.number = world, task, machine, number
-        self.dead, self.backlog = False, None
+        self.dead = False
+        self.backlog: deque[asyncio.Handle] | None = None
         self.began = world.loop.now
         self.agent: Agent | None = None
         self.chief: Chief | None = None
         self.children: list[SimulatedProcess] = []
-        self.asked: set[asyncio.Future[Reply]] = set()
+        self.locks: list[Lock] = []
+        self.asked: set[asyncio.Future[Any]] = set()
         """Questions that it has been asked and has not answered: their connections break with it."""
         self.ended: asyncio.Future[int | None] = world.loop.create_future()
         """Its exit code; None if it was killed."""
 
     async def run(self) -> None:
         """As `main` and `_run` in trainer/supervisor/main.py."""
-        agent = self.agent = Agent(self.world.spec, self.task, Path(os.devnull), SECRET, VERSIONS)
+        spec, task = self.world.spec, self.task
+        self.agent = Agent(spec, task, Path(os.devnull), b"", VERSIONS)
         try:
-            code = await self._run(agent)
+            code = await self._run(self.agent)
         except TrainerError as error:
             log_lines.log_error(str(error))
-            code = error.code
-            if not self.task.is_chief:
-                code = await report_failure(self.world.spec, self.task, SECRET, error)
+            code = error.code if task.is_chief else await report_failure(spec, task, b"", error)
         self.world.exited(self, int(code))
 
     async def _run(self, agent: Agent) -> Exit:
         if self.task.type != "evaluator":
             await agent.prepare_child()
         beat = asyncio.create_task(agent.clock.run())
-        chief = Chief(agent) if self.task.is_chief else None
-        self.chief = chief
-        self.world.listening[self.task.name] = self
+        self.chief = Chief(agent) if self.task.is_chief else None
+        self.world.network.listening[self.task.name] = self
+        nobody: Any = None  # the session of a client of HTTP
         try:
-            return await (chief.run(None) if chief else follow(agent, None))  # type: ignore[arg-type]
+            return await (self.chief.run(nobody) if self.chief else follow(agent, nobody))
         finally:
             beat.cancel()
             await agent.end_children()
 
     def note(self, kind: Callable[..., trace.Any], **fields: Any) -> None:
         self.world.history.events.append(kind(self.world.loop.now, self.task.name, self.number, **fields))
+
+    def call(self, callback: Callable[[], object]) -> None:
+        """Runs it in this process, as the handler of a signal does."""
+        context = contextvars.copy_context()
+        context.run(loops.running.set, self)
+        self.world.loop.call_soon(callback, context=context)
 
 
 def current() -> Supervisor:
@@ -119,29 +125,27 @@ def current() -> Supervisor:
 class World:
     spec: JobSpec
     rng: random.Random
-    folder: Path
     loop: Loop = field(default_factory=Loop)
+    supervisors: list[Supervisor] = field(default_factory=list)
+    stopping: bool = False
+    """Whether somebody has stopped the whole job."""
 
     def __post_init__(self) -> None:
+        from tests.simulation.children import Trainings
+        from tests.simulation.disk import Disk
+
         made = tasks_of(self.spec, lambda kind, index: f"{kind}-{index}:2222")
         self.tasks = {task.name: task for task in made}
         self.history = trace.History(self.spec, tuple(self.tasks))
-        self.listening: dict[str, Supervisor] = {}
-        """The process at the address of each task."""
-        self.supervisors: list[Supervisor] = []
-        self.machines = 0
-        self.children = 0
-        self.names = 0
-        self.latency: Callable[[], float] = lambda: self.rng.uniform(0.0005, 0.003)
-        self.lost: Callable[[], bool] = lambda: False
-        self.doubled: Callable[[], bool] = lambda: False
-        self.stopping = False
+        self.network = Network(self.loop, self.rng, self.spec.name, current)
+        self.disk, self.trainings = Disk(self), Trainings(self)
+        self.machines = self.children = self.names = 0
+        self.replaced: dict[str, asyncio.Future[None]] = {}
+        """By task: set once its machine is taken for lost."""
 
-    def spawn(self, work: Coroutine[Any, Any, Any], who: Supervisor | None = None) -> asyncio.Task[Any]:
-        """Runs it as the code of a supervisor, or of the world."""
-        context = contextvars.copy_context()
-        context.run(loops.running.set, who)
-        return self.loop.create_task(work, context=context)
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs it as the world's own."""
+        return spawn(self.loop, work, None)
 
     # Supervisors. ---------------------------------------------------------------------------------
 
@@ -152,8 +156,8 @@ class World:
     def start(self, task: str, machine: Machine) -> Supervisor:
         made = Supervisor(self, self.tasks[task], machine, len(self.supervisors) + 1)
         self.supervisors.append(made)
-        made.note(trace.Started, host=machine.boot, run=os.environ.get(environment.RUN, ""))
-        self.spawn(made.run(), made)
+        made.note(trace.Started, host=machine.boot, run=RUN)
+        spawn(self.loop, made.run(), made)
         return made
 
     def exited(self, who: Supervisor, code: int) -> None:
@@ -166,142 +170,77 @@ class World:
             who.note(trace.Killed)
             self._gone(who, None, told=not power)
 
-    def _gone(self, who: Supervisor, code: int | None, told: bool = True) -> None:
+    def _gone(self, who: Supervisor, code: int | None, *, told: bool = True) -> None:
         who.dead = True
         self.history.outcome[who.task.name] = code
-        if self.listening.get(who.task.name) is who:
-            del self.listening[who.task.name]
-        if who.chief is not None:
-            with contextlib.suppress(AttributeError):
-                who.chief._record.lock.close()
+        for lock in who.locks:
+            lock.close()
         for child in who.children:
-            child.die(-9, "world" if code is None else "supervisor")
-        if told:
-            for future in who.asked:
-                if not future.done():
-                    future.set_exception(ConnectionError(f"{who.task.name}: connection reset"))
+            child.die(-9, "world")
+        self.network.leave(who, told=told)
         who.ended.set_result(code)
 
     def ask_to_stop(self, who: Supervisor) -> None:
+        """SIGTERM."""
         if not who.dead and who.agent is not None:
             who.note(trace.AskedToStop)
-            context = contextvars.copy_context()
-            context.run(loops.running.set, who)
-            self.loop.call_soon(who.agent.leave, context=context)
+            who.call(who.agent.leave)
 
-    # The network. ---------------------------------------------------------------------------------
+    def freeze(self, who: Supervisor) -> None:
+        """SIGSTOP to all processes of a task."""
+        who.backlog = who.backlog if who.backlog is not None else deque()
+        for child in who.children:
+            child.frozen = True
 
-    def reaches(self, a: Machine, b: Machine) -> bool:
-        return a is b or not (a.no_out or b.no_in)
-
-    async def ask(self, address: tuple[str, int], serve: Callable[[Supervisor], Coroutine[Any, Any, Any]], seconds: float) -> Any:
-        """Sends a question to the process at an address; returns its answer.
-
-        Raises:
-            ConnectionError: as a client of HTTP.
-        """
-        me, name = current(), address[0].replace("-", ":")
-        where, port = address
-        await asyncio.sleep(self.latency())
-        to = self.listening.get(name)
-        future: asyncio.Future[Any] = self.loop.create_future()
-        if to is None or to.backlog is not None and self.rng.random() < 0.1:
-            if self.loop.now >= 0 and not me.machine.no_out:
-                raise ConnectionError(f"{where}:{port} refused")
-        elif self.reaches(me.machine, to.machine) and not self.lost():
-            to.asked.add(future)
-            for _ in range(2 if self.doubled() else 1):
-                self.spawn(self._serve(me, to, serve, future), to)
-        try:
-            return await asyncio.wait_for(future, seconds)
-        except asyncio.TimeoutError:
-            raise ConnectionError(f"no answer from {where}:{port}") from None
-        finally:
-            if to is not None:
-                to.asked.discard(future)
-
-    async def _serve(
-        self, me: Supervisor, to: Supervisor, serve: Callable[[Supervisor], Coroutine[Any, Any, Any]], future: asyncio.Future[Any]
-    ) -> None:
-        try:
-            answer = await serve(to)
-        except ConnectionError as error:
-            answer = error
-        if not self.reaches(to.machine, me.machine) or self.lost():
-            return
-
-        def arrive() -> None:
-            if future.done():
-                return
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        self.loop.call_later(self.latency(), arrive, context=contextvars.Context())
-
-    async def send_report(
-        self, _: object, chief: tuple[str, int], report: Report, known: int, secret: bytes = b"", hold: float = 0.0
-    ) -> Reply:
-        body = reports.question(report, known)
-
-        async def serve(to: Supervisor) -> Reply:
-            if to.chief is None:
-                raise ConnectionError(f"{chief[0]}:{chief[1]} answers 404: another program?")
-            asked = reports.read_question(body)
-            return reports.read_answer(reports.answer(await to.chief.answer(asked.report, asked.known)))
-
-        seconds = max(peers.HOLD_SECONDS, hold) + peers.DIAL_SECONDS
-        reply = await self.ask(chief, serve, seconds)
-        assert isinstance(reply, Reply)
-        return reply
-
-    async def who_is_there(self, _: object, address: tuple[str, int]) -> Identity:
-        async def serve(to: Supervisor) -> Identity:
-            assert to.agent is not None
-            return Identity(self.spec.name, to.task.name, to.agent.incarnation)
-
-        identity = await self.ask(address, serve, peers.DIAL_SECONDS)
-        assert isinstance(identity, Identity)
-        return identity
+    def thaw(self, who: Supervisor) -> None:
+        self.loop.thaw(who)
+        for child in who.children:
+            child.thaw()
 
     # Doors. ---------------------------------------------------------------------------------------
 
-    def monotonic(self) -> float:
+    def _monotonic(self) -> float:
         machine = current().machine
         return (self.loop.now - machine.booted) * machine.rate
 
-    def wall(self) -> float:
-        return EPOCH + self.loop.now + current().machine.wall
-
-    def new_id(self) -> str:
+    def _new_name(self) -> str:
         self.names += 1
-        return f"id{self.names}-{self.rng.getrandbits(32):08x}"
+        return f"{self.names}-{self.rng.getrandbits(32):08x}"
 
-    def printed(self, text: str, stream: object) -> None:
-        import sys
-
+    def _print(self, text: str, stream: object) -> None:
         current().note(trace.Logged, line=text, error=stream is sys.stderr)
 
     @contextlib.contextmanager
     def doors(self) -> Iterator[None]:
         from tests.simulation.children import SimulatedProcess
 
+        own = Path(self.spec.directory) / layout.OWN
+        doors: list[tuple[object, str, object]] = [
+            (clocks, "monotonic", self._monotonic),
+            (clocks, "wall", lambda: EPOCH + self.loop.now + current().machine.wall),
+            (clocks, "pause", lambda _: None),
+            (ids, "new", self._new_name),
+            (host, "process_age", lambda: self.loop.now - current().began),
+            (host, "uptime", self._monotonic),
+            (host, "boot_id", lambda: current().machine.boot),
+            (host, "oom_kills", lambda: 0),
+            (peers, "send_report", self.network.send_report),
+            (peers, "who_is_there", self.network.who_is_there),
+            (peers, "client", contextlib.nullcontext),
+            (process, "Process", SimulatedProcess),
+            (log_lines, "_print", self._print),
+            (layout, "own", lambda _: own),
+            (layout, "make_own", lambda _: own),
+            (checkpoint, "written", lambda *_: (0.0, 1)),
+        ]
+        doors += [(disk, name, getattr(self.disk, name)) for name in DISK]
         with contextlib.ExitStack() as stack:
-            for module, name, door in [
-                (clocks, "monotonic", self.monotonic),
-                (clocks, "wall", self.wall),
-                (clocks, "pause", lambda _: None),
-                (ids, "new", self.new_id),
-                (host, "process_age", lambda: self.loop.now - current().began),
-                (host, "uptime", self.monotonic),
-                (host, "boot_id", lambda: current().machine.boot),
-                (host, "oom_kills", lambda: 0),
-                (peers, "send_report", self.send_report),
-                (peers, "who_is_there", self.who_is_there),
-                (peers, "client", lambda: contextlib.nullcontext()),
-                (process, "Process", SimulatedProcess),
-                (log_lines, "_print", self.printed),
-            ]:
+            for module, name, door in doors:
                 stack.enter_context(mock.patch.object(module, name, door))
             yield
+
+
+DISK = (
+    "read", "tail", "replace", "append", "edit", "overwrite", "create", "modified", "size", "move", "remove",
+    "make_folder", "is_folder", "names", "open_lock", "take_lock",
+)  # fmt: skip

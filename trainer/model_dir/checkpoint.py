@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from trainer.job.errors import UserError
 from trainer.model_dir import arrays as npz
-from trainer.model_dir import checkpoint_meta, compatibility, layout, lease
+from trainer.model_dir import checkpoint_meta, compatibility, disk, layout, lease
 from trainer.model_dir.arrays import DamagedError
 from trainer.model_dir.checkpoint_meta import Epochs, Meta
 from trainer.model_dir.files import OWN
@@ -253,8 +253,9 @@ def read_epochs(model_dir: str | Path, step: int) -> tuple[Epochs, Values] | Non
 
 def _complete(model_dir: str | Path) -> list[Path]:
     # Sorted by number: names beyond 99,999,999 are longer.
-    paths = (p for p in folder(model_dir).glob("step-*") if p.name.removeprefix("step-").isdecimal())
-    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
+    place = folder(model_dir)
+    steps = (each.removeprefix("step-") for each in disk.names(place) if each.startswith("step-"))
+    return [place / f"step-{step}" for step in sorted(filter(str.isdecimal, steps), key=int)]
 
 
 def _read(checkpoint: Checkpoint, *, reuse: bool = False) -> Arrays:

@@ -12,8 +12,7 @@ from typing_extensions import NotRequired
 
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import compatibility
-from trainer.model_dir.regular import document
+from trainer.model_dir import compatibility, disk
 
 FORMAT = 1
 """The version of a checkpoint's files. It increases when an earlier version of trainer could not read them any more."""
@@ -98,7 +97,7 @@ def read(path: Path) -> Meta | None:
         UserError: a newer version of trainer wrote it. It must not be taken for a damaged one, which is set aside.
     """
     try:
-        meta = json.loads(document(path / "meta.json"))
+        meta = json.loads(disk.read(path / "meta.json"))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(meta, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import math
@@ -14,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainer import ids
 from trainer.job.errors import UserError
-from trainer.model_dir import layout
-from trainer.model_dir.regular import document, regular
+from trainer.model_dir import disk, layout
+from trainer.model_dir.regular import regular
 
 _T = TypeVar("_T")
 OWN = ids.new()
@@ -25,7 +24,7 @@ OWN = ids.new()
 def read_json(path: Path) -> dict[str, object]:
     """The JSON object in a file; empty if there is none, or it is too long."""
     try:
-        return json_object(document(path))
+        return json_object(disk.read(path))
     except OSError:
         return {}
 
@@ -104,16 +103,11 @@ def write_text(path: Path, text: str) -> None:
 
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """As write_text, for a text that need not be in memory as a whole."""
-    temporary = path.with_name(f".tmp-{path.name}-{ids.new()}")  # not OWN: threads write the same file
     try:
         if path.parent.name == layout.OWN:
-            path.parent.mkdir(exist_ok=True)  # a program may have emptied model_dir
-        with temporary.open("w") as file:
-            file.writelines(pieces)
-        temporary.replace(path)
+            disk.make_folder(path.parent)  # a program may have emptied model_dir
+        disk.replace(path, pieces)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise UserError(f"model_dir: {path}: cannot be written: {error.strerror}") from None
 
 

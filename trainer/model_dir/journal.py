@@ -7,16 +7,13 @@ becomes journal.1.jsonl, in place of the one before. protocol/facts.py says what
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from trainer.model_dir import layout
+from trainer.model_dir import disk, layout
 from trainer.model_dir.files import json_object
-from trainer.model_dir.regular import end, regular
 
 FILE_BYTES = 8 << 20
 """The length from which on a file is replaced by a new one."""
@@ -34,20 +31,10 @@ def append(model_dir: str, term: int, lines: Iterable[Mapping[str, object]]) -> 
     """
     path = layout.journal(model_dir)
     text = "".join(json.dumps({"term": term, **line}) + "\n" for line in lines).encode()
-    path.parent.mkdir(exist_ok=True)
-    try:
-        if path.stat().st_size > FILE_BYTES:
-            path.replace(layout.journal(model_dir, 1))
-    except FileNotFoundError:
-        pass
-    with open(path, "ab+", buffering=0, opener=regular) as file:
-        size = file.seek(0, os.SEEK_END)
-        if size:
-            file.seek(size - 1)
-            text = text if file.read(1) == b"\n" else b"\n" + text
-        if file.write(text) < len(text):  # the disk is full: the kernel takes what fits
-            file.truncate(size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    disk.make_folder(path.parent)
+    if disk.size(path) > FILE_BYTES:
+        disk.move(path, layout.journal(model_dir, 1))
+    disk.append(path, text)
 
 
 def read(model_dir: str, before: float = math.inf) -> list[dict[str, object]]:
@@ -82,6 +69,6 @@ def current(lines: Iterable[dict[str, object]], before: float = math.inf) -> lis
 def _end(path: Path) -> bytes:
     """The last lines of a file, however long it is: a program may have written to it."""
     try:
-        return end(path, 2 * FILE_BYTES)
+        return disk.tail(path, 2 * FILE_BYTES)
     except OSError:
         return b""

@@ -22,9 +22,8 @@ from pydantic import TypeAdapter
 from trainer import clocks
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError, UserError
-from trainer.model_dir import layout
+from trainer.model_dir import disk, layout
 from trainer.model_dir.files import json_object, read_json, typed, write_json
-from trainer.model_dir.regular import LONGEST_DOCUMENT, regular
 
 RENEW_SECONDS = 2.0
 """The chief renews its lease this often."""
@@ -109,17 +108,11 @@ class _Renewals:
 
     def __init__(self, model_dir: str) -> None:
         self._path = layout.lease(model_dir)
-        self._last, self._seen = self._time(), clocks.monotonic()
-
-    def _time(self) -> int:
-        # A network file system shows a change only to a process that opens the file anew.
-        with contextlib.suppress(OSError), open(self._path, "rb", opener=regular) as file:
-            return os.fstat(file.fileno()).st_mtime_ns
-        return 0
+        self._last, self._seen = disk.modified(self._path), clocks.monotonic()
 
     def new(self) -> bool:
         """Whether it was renewed since the last look."""
-        before, self._last = self._last, self._time()
+        before, self._last = self._last, disk.modified(self._path)
         if self._last == before:
             return False
         self._seen = clocks.monotonic()
@@ -168,19 +161,19 @@ def renew(model_dir: str, mine: Lease) -> bool:
 def _write(path: Path, mine: Lease) -> None:
     """Writes into the file of this chief, or into a new one."""
     text = json.dumps(asdict(mine), indent=2).encode()
+
+    def renewed(before: bytes) -> bytes | None:
+        last = _lease(json_object(before))
+        if last == mine:
+            return before
+        ours = last.incarnation in ("", mine.incarnation) or last.number < mine.number
+        return text.ljust(len(before) - 1) + b"\n" if ours else None
+
     try:
-        with open(path, "r+b", opener=regular) as file:
-            before = file.read(LONGEST_DOCUMENT)
-            last = _lease(json_object(before))
-            if last == mine:
-                os.utime(file.fileno())
-            elif last.incarnation in ("", mine.incarnation) or last.number < mine.number:
-                file.seek(0)
-                file.write(text.ljust(len(before) - 1) + b"\n")
+        disk.edit(path, renewed)
     except FileNotFoundError:
-        path.parent.mkdir(exist_ok=True)  # an error without model_dir, which the program is then about to make
-        with path.open("xb") as file:
-            file.write(text + b"\n")
+        disk.make_folder(path.parent)  # an error without model_dir, which the program is then about to make
+        disk.create(path, text + b"\n")
 
 
 def holder(model_dir: str, incarnation: str) -> str:

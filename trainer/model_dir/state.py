@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -17,9 +16,8 @@ from trainer import clocks
 from trainer.job import environment
 from trainer.job.differences import differences
 from trainer.job.errors import UserError
-from trainer.model_dir import layout
+from trainer.model_dir import disk, layout
 from trainer.model_dir.files import is_locked, read_json, typed, write_json
-from trainer.model_dir.regular import regular
 from trainer.model_dir.result import JobEvent
 from trainer.model_dir.stacks import Stacks
 
@@ -106,14 +104,13 @@ def lock(model_dir: str, spec: Mapping[str, object] | None = None) -> TextIO:
     """
     try:
         layout.make_own(model_dir)
-        file = open(layout.lock(model_dir), "a", opener=regular)  # noqa: SIM115
-        file.flush()
+        file = disk.open_lock(layout.lock(model_dir))
     except OSError as error:
         host_path = os.environ.get(environment.HOST_PATH)
         way_out = f"run `chown {os.getuid()} {host_path}" if host_path else "choose another one"
         raise UserError(f"model_dir: {model_dir}: cannot be written: {error.strerror}; {way_out}") from None
     for pause in (0.05, 0.05, None):  # `in_use` of another program may have the lock for a moment
-        if take_lock(file):
+        if disk.take_lock(file):
             break
         if pause is None:
             file.close()
@@ -121,17 +118,6 @@ def lock(model_dir: str, spec: Mapping[str, object] | None = None) -> TextIO:
             raise InUse(f"model_dir: {model_dir}: another job is using it{different}; wait, or choose another one")
         clocks.pause(pause)
     return file
-
-
-def take_lock(file: TextIO) -> bool:
-    """Locks the open file of model_dir's lock; returns False if another process has the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # some network file systems have no locks; the user must then ensure that a job has one chief
-    return True
 
 
 def in_use(model_dir: str) -> bool:
@@ -174,8 +160,7 @@ def save(model_dir: str, state: State) -> None:
 def forget(model_dir: str) -> None:
     """Removes the state of a job that has succeeded."""
     # A volume may have become read-only after an error; the job has ended nevertheless.
-    with contextlib.suppress(OSError):
-        layout.state(model_dir).unlink(missing_ok=True)
+    disk.remove(layout.state(model_dir))
 
 
 def fail(model_dir: str, state: State) -> None:
@@ -187,8 +172,5 @@ def fail(model_dir: str, state: State) -> None:
     except (OSError, UserError):
         # On a full disk: the blocks of the state before the failure, with which the next start would count on from it,
         # have room for this one. An empty file still shows that a run followed the result.
-        text, written = json.dumps(kept).encode(), 0
-        with contextlib.suppress(OSError), open(path, "r+b", buffering=0, opener=regular) as file:
-            with contextlib.suppress(OSError):
-                written = file.write(text)
-            file.truncate(written if written == len(text) else 0)
+        with contextlib.suppress(OSError):
+            disk.overwrite(path, json.dumps(kept).encode())

@@ -13,11 +13,10 @@ from trainer import clocks, host
 from trainer.job import environment
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import fingerprint, layout, lease
+from trainer.model_dir import disk, fingerprint, layout, lease
 from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
-from trainer.model_dir.regular import regular
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.facts import Entry, Note
 from trainer.supervisor.chief.journal import since_it_began
@@ -107,12 +106,12 @@ class Record:
             if not lease.belongs_to(self._directory, self.run):
                 raise
             self._locked = False
-            return open(layout.lock(self._directory), opener=regular)
+            return disk.open_lock(layout.lock(self._directory), make=False)
 
     def take_lock(self) -> None:
         """Takes the lock of model_dir that the chief before still had: without it, others see no job there."""
         if not self._locked:
-            self._locked = job_state.take_lock(self.lock)
+            self._locked = disk.take_lock(self.lock)
 
     def renew(self, leaving: bool) -> bool:
         """Returns whether no other chief has taken this one's place.
@@ -129,7 +128,8 @@ class Record:
 
     def _write_again(self) -> None:
         """Locks model_dir again after a program has emptied it, as some do to begin anew, and saves the state."""
-        emptied = Path(self._directory).is_dir() and not layout.lock(self._directory).exists()
+        lock = layout.lock(self._directory)
+        emptied = disk.is_folder(Path(self._directory)) and lock.name not in disk.names(lock.parent)
         if not emptied or self.lease.released:
             return
         before, self.lock = self.lock, self._lock()
