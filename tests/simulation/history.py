@@ -78,6 +78,7 @@ def run(what: Case) -> trace.History:
     Exception: a defect in the code that was simulated, or in the simulation.
     """
     world = World(what.spec, random.Random(what.seed + 1_000_003))
+    world.history.on_kubernetes = what.on_kubernetes
     environ = {**(KUBERNETES if what.on_kubernetes else {}), environment.RUN: RUN}
     with mock.patch.dict(os.environ, environ), world.doors():
         world.loop.run_until_complete(_history(world, what))

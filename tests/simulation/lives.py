@@ -147,6 +147,15 @@ class Lives:
             other.orders and other.orders[0].at <= child.end <= other.end + EPSILON for other in others
         )
 
+    def hung_until(self, fault: Fault) -> float:
+        """When the children that may have hung since this fault have ended: a standby does so only once it trains."""
+        ends = (
+            child.end
+            for child in self.children.values()
+            if child.start <= fault.at <= child.end and fault.task in ("", child.process.task)
+        )
+        return max(ends, default=fault.until)
+
     def running(self, task: str, at: float) -> Process | None:
         """The youngest supervisor of this task that runs then."""
         alive = (p for p in reversed(self.of_task.get(task, ())) if p.start <= at <= p.end)

@@ -293,11 +293,11 @@ def _cause(lives: Lives, tasks: set[str], before: ChildOrdered, first: ChildOrde
         ended = child.by != "supervisor" and begin <= child.end <= end
         if ended and child.process.task in tasks and not lives.stood_by(child):
             return True
-    faults = (
-        fault for fault in lives.faults_of(tasks) if fault.kind not in HARMLESS | {"crash", "kill", "stop", "late"}
-    )
-    if any(fault.at <= end and fault.until + lives.history.spec.deadlines.hang + NOTICE >= begin for fault in faults):
-        return True
+    harmless, grace = HARMLESS | {"crash", "kill", "stop", "late"}, lives.history.spec.deadlines.hang + NOTICE
+    for fault in lives.faults_of(tasks):
+        until = lives.hung_until(fault) if fault.kind in ("hang", "lie") else fault.until
+        if fault.kind not in harmless and fault.at <= end and until + grace >= begin:
+            return True
     last = max((step.at for step in lives.chief_steps if step.at <= end), default=before.at)
     return first.at - max(last, before.at) >= lives.history.spec.deadlines.progress - NOTICE
 
@@ -347,56 +347,21 @@ def restarts_are_counted(lives: Lives) -> Iterator[Line]:
             yield say(first.at, first.task, text)
 
 
-def stops_in_time(lives: Lives) -> Iterator[Line]:
-    """A task that is asked to stop exits within deadlines.stop.
+def three_standbys(lives: Lives) -> Iterator[Line]:
+    """After three standbys in a row have failed, a task continues without one.
 
-    docs/operating.md, How it behaves, SIGTERM; docs/spec.md, deadlines.stop: time from SIGTERM to the exit. Not while
-    it is suspended or its disk is slow. The end of killed processes takes a moment more.
+    docs/operating.md, How it behaves.
     """
-    limit = lives.history.spec.deadlines.stop + NOTICE
-    for process in lives.processes.values():
-        over = min(process.end, lives.history.ended)
-        suspended = DISK | {"freeze"}
-        if over - process.asked > limit and not lives.disturbed(process.asked, over, (process.task,), suspended):
-            text = f"process {process.number} was asked to stop at {process.asked:.1f} s: deadlines.stop is over"
-            yield say(over, process.task, text)
-
-
-def stop_keeps_the_step(lives: Lives) -> Iterator[Line]:
-    """After SIGTERM to the job, or to a task that does not restart alone, training goes on from the step that was
-    reached.
-
-    docs/operating.md, How it behaves, SIGTERM; docs/failures.md, "from the step". Judged only if nothing else
-    happened in that generation. Under parameter_server some steps under way are not in the checkpoint:
-    docs/failures.md has "1 again" at stop all, docs/communication.md says so of rounds; here each worker may lose one
-    call (train.steps_per_call).
-    """
-    if not lives.trains or lives.lie:
-        return
-    spec = lives.history.spec
-    slack = (
-        0 if spec.traits.collective or spec.traits.one_task else spec.train.steps_per_call * spec.tasks.worker.replicas
-    )
-    firsts = [orders[0] for orders in lives.generations.values()]
-    disturbing = [fault for fault in lives.faults if fault.kind not in HARMLESS | {"stop", "stop all"}]
-    for before, after in pairwise([*firsts, None]):
-        assert before is not None
-        end = after.at if after else lives.history.ended
-        asked = [p for p in lives.processes.values() if before.at < p.asked <= end and p.task not in lives.alone]
-        if not asked or any(f.at <= end and f.until >= before.at - NOTICE for f in disturbing):
+    failed: dict[int, int] = {}
+    trains = {order.process for order in lives.orders}
+    for child in lives.children.values():
+        number = child.process.number
+        if number not in trains or child.start < child.process.ordered:
             continue
-        if _died(lives, before.at, end) or not all(process.end < inf for process in asked):
-            continue
-        reached = [s for s in lives.chief_steps if before.at <= s.at <= end]
-        points = [c.step for c in lives.checkpoints if c.at <= end]
-        kept = after.step if after else max(points, default=0)
-        if reached and kept < reached[-1].step - slack:
-            stop = min(asked, key=lambda process: process.asked)
-            text = f"process {stop.number} was asked to stop after step {reached[-1].step}, and step {kept} was kept"
-            yield say(stop.asked, stop.task, text)
-
-
-def _died(lives: Lives, begin: float, end: float) -> bool:
-    """Whether a supervisor or a child that trained was killed in this time."""
-    killed = any(p.killed and begin <= p.end <= end for p in lives.processes.values())
-    return killed or any(c.by == "world" and begin <= c.end <= end and c.orders for c in lives.children.values())
+        if failed.get(number, 0) >= 3 and lives.stood_by(child):
+            text = f"process {number} starts another standby, child {child.number}, after three have failed"
+            yield say(child.start, child.process.task, text)
+        if child.by in ("itself", "world") and lives.stood_by(child):
+            failed[number] = failed.get(number, 0) + 1
+        elif child.orders:
+            failed[number] = 0

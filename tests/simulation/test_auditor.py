@@ -282,9 +282,37 @@ def test_a_generation_has_one_meaning() -> None:
 
 
 def test_generations_increase() -> None:
-    story = restarted(generation=2)
+    story = restarted()
     story.order(8.5, 3, 1, 0)
-    assert_broken(story, "8.5 s", "generation 1 begins after generation 2")
+    assert_broken(story, "8.5 s", "generation 1 begins after generation 2, in one process")
+
+
+def test_generations_increase_over_the_processes_of_the_chief() -> None:
+    def story(generation: int) -> Story:
+        """The chief is killed in generation 1, and again in generation 3."""
+        story = begun()
+        story.kill(3, 1)
+        story.end(3, 1, "world")
+        story.start(4, "worker:0", 3)
+        story.wrote(4, 3, "lease.json", incarnation="3", number=3)
+        story.child(4, 3, 3)
+        story.end(5, 2)
+        story.child(5, 2, 4)
+        formed(story, 6, 3, 0, 3, 4)
+        story.kill(7, 3)
+        story.end(7, 3, "world")
+        story.start(8, "worker:0", 4)
+        story.wrote(8, 4, "lease.json", incarnation="4", number=4)
+        story.child(8, 4, 5)
+        story.end(9, 4)
+        story.child(9, 2, 6)
+        formed(story, 10, generation, 0, 5, 6)
+        trained(story, 12, 1, 10, 5, 6)
+        done(story, 13, 5, 6)
+        return story
+
+    assert story(4).found() == []
+    assert any(line == "10.0 s: worker:0: generation 2 begins after generation 3" for line in story(2).found())
 
 
 def test_all_children_of_a_generation_begin_from_one_step() -> None:
@@ -349,6 +377,9 @@ def test_a_task_that_restarts_alone_lets_the_others_train() -> None:
         return story
 
     assert story("ps:0").found() == []
+    hung = story("worker:1")
+    hung.fault("hang", 1, 1, "ps:0")
+    assert hung.found() == []
     assert_broken(story("worker:1"), "generation 2 begins, and no task had failed that needs it")
 
 
@@ -455,6 +486,382 @@ def test_the_first_verdict_stands() -> None:
 
     assert story(0).found() == []
     assert_broken(story(2), "21.0 s: worker:0: process 3 ends with 2, process 1 had written the result of 0")
+
+
+def failed(code: int, line: str, *, at: float = 70, chief: float = 0, ready: bool = True, **settings: Any) -> Story:
+    """A job of which worker:1 is never started, and whose chief fails with this code."""
+    story = Story(**settings)
+    story.start(chief, "worker:0", 1)
+    story.child(chief, 1, 1)
+    story.wrote(chief, 1, "lease.json", incarnation="1", number=1)
+    if ready:
+        story.log(at - 20, 1, "waiting: 1 of 2 tasks are ready; worker:1: has not reported", error=False)
+    story.log(at, 1, line)
+    story.end(at, 1)
+    story.exit(at, 1, code)
+    return story
+
+
+def test_a_verdict_in_the_journal_stands() -> None:
+    def story(code: int) -> Story:
+        story = failed(10, "worker:1 is missing: start it")
+        story.events = [e for e in story.events if not isinstance(e, Exited)]
+        story.fact(69.9, 1, "ended", code=10)
+        story.kill(70, 1)
+        story.start(71, "worker:0", 2)
+        story.log(72, 2, "worker:1 is missing: start it")
+        story.exit(140, 2, code)
+        story.log(120, 2, "waiting: 1 of 2 tasks are ready", error=False)
+        return story
+
+    assert story(10).found() == []
+    assert_broken(story(15), "ends with 15, but it is the chief")
+    assert_broken(story(14), "process 2 ends with 14, process 1 had written to the journal an end with 10")
+
+
+def test_1_is_a_defect() -> None:
+    assert_broken(failed(1, "KeyError: 4"), "process 1 ends with 1, but that is a defect in trainer")
+    assert_broken(failed(99, "?"), "process 1 ends with 99, an unknown exit code")
+
+
+def test_2_needs_a_disk_or_a_child_with_an_error() -> None:
+    story = failed(2, "model_dir: No space left on device: make room")
+    assert_broken(story, "process 1 ends with 2, but neither the disk nor a child gave a reason")
+    story.fault("disk full", 60, 80)
+    assert story.found() == []
+
+
+def test_10_needs_a_task_that_is_missing() -> None:
+    line = "worker:1 has not come within 60 s (deadlines.start): start it"
+    assert failed(10, line).found() == []
+    assert_broken(failed(10, line, chief=30), "process 1 ends with 10, but the job began at 30.0 s")
+    story = failed(10, line)
+    story.start(20, "worker:1", 2)
+    story.exit(71, 2, 10)
+    assert_broken(story, "process 1 ends with 10, but no task was missing for so long")
+    story = begun()
+    crash(story, 10, 2)
+    story.end(10, 1)
+    story.child(11, 1, 3)
+    story.child(11, 2, 4)
+    formed(story, 20, 2, 0, 3, 4)
+    story.log(60, 1, "worker:1 is missing")
+    story.exit(60, 1, 10)
+    assert_broken(story, "process 1 ends with 10, but generation 2 began at 20.0 s")
+
+
+def test_10_names_a_task_and_follows_lines_that_say_who_is_ready() -> None:
+    assert_broken(failed(10, "a task is missing"), "process 1 ends with 10, and its error names no task")
+    assert_broken(failed(10, "worker:1 is missing", ready=False), "has not logged how many tasks are ready")
+
+
+def test_11_needs_a_task_that_does_not_answer() -> None:
+    story = failed(11, "worker:1 does not answer at its address for 60 s")
+    assert_broken(story, "process 1 ends with 11, but each task answered at its address")
+    story.fault("cut", 5, 69, "worker:1")
+    assert story.found() == []
+
+
+def test_12_13_16_and_18_need_a_child_that_says_so() -> None:
+    assert_broken(failed(12, "worker:0 has no GPU"), "ends with 12, but no child gave a reason")
+    assert_broken(failed(13, "the loss became NaN at step 3"), "ends with 13, but no child gave a reason")
+    assert_broken(failed(16, "Docker is missing"), "ends with 16, but that is an exit code of submit and track")
+    assert_broken(failed(18, "its program ended"), "ends with 18, but no program failed")
+    story = failed(13, "the loss became NaN at step 3")
+    story.events = [e for e in story.events if not isinstance(e, ChildEnded)]
+    story.end(69, 1, "itself", 1)
+    assert story.found() == []
+
+
+def test_14_needs_restarts_without_a_new_step() -> None:
+    def story(restarts: int) -> Story:
+        """After step 7 of generation 1, and after each further generation, worker:1's child crashes; max_restarts is
+        2.
+        """
+        story = begun(max_restarts=2)
+        trained(story, 4, 1, 5, 1, 2)
+        for number in range(restarts + 1):
+            crash(story, 6 + number, 2 * number + 2)
+            story.end(6.1 + number, 2 * number + 1)
+            if number < restarts:
+                story.child(6.1 + number, 1, 2 * number + 3)
+                story.child(6.1 + number, 2, 2 * number + 4)
+                formed(story, 6.3 + number, number + 2, 5, 2 * number + 3, 2 * number + 4)
+        story.fact(15, 1, "ended", code=14)
+        story.wrote(15, 1, "state.json", end={"code": 14})
+        story.log(15, 1, "worker:1 crashed 3 times in a row without a new step: look at its log")
+        story.exit(16, 2, 14)
+        story.exit(16.1, 1, 14)
+        return story
+
+    assert story(2).found() == []
+    text = "process 1 ends with 14, but since the last new step, in generation 1, the cluster was formed again 1 times"
+    assert_broken(story(1), text)
+
+
+def alone(start: float, end: float, code: int = 15) -> Story:
+    """The chief is killed at 5 s, and worker:1, which was started then, waits for it until then."""
+    story = begun()
+    story.events = [e for e in story.events if not (isinstance(e, Started) and e.process == 2)]
+    story.start(start, "worker:1", 2)
+    story.kill(5, 1)
+    story.end(5, 1, "world")
+    story.log(end, 2, "no contact with the chief")
+    story.end(end, 2)
+    story.exit(end, 2, code)
+    return story
+
+
+def test_15_needs_a_chief_that_is_away() -> None:
+    assert alone(0, 66).found() == []
+    assert_broken(alone(0, 40), "process 2 ends with 15, but it began at 0.0 s")
+    story = alone(0, 66)
+    story.start(20, "worker:0", 3)
+    story.log(70, 3, "worker:1 is missing")
+    story.kill(70, 3)
+    assert_broken(story, "worker:1: process 2 ends with 15, but the chief was there for 46.0 s")
+
+
+def test_17_needs_an_evaluation_that_is_late_or_an_evaluator_that_failed() -> None:
+    def story(fails: bool, **result: Any) -> Story:
+        story = simple("parameter_server", tasks=SERVERS | {"evaluator": 1})
+        number = story.tasks.index("evaluator:0") + 1
+        story.events = [e for e in story.events if not (isinstance(e, Exited) and e.process == number)]
+        story.wrote(8, 1, "result.json", steps=10, generations=1, **result)
+        story.exit(9, number, 17)
+        if fails:
+            crash(story, 7, number)
+        return story
+
+    assert story(True, warnings=["the evaluator failed"]).found() == []
+    assert_broken(story(True, warnings=[]), "evaluator:0", "ends with 17, and result.json has no warning")
+    assert_broken(story(False, warnings=["?"]), "ends with 17, but nothing happened to the evaluator")
+    assert_broken(
+        failed(17, "the evaluation takes too long", at=30), "ends with 17, but the chief's child trained until"
+    )
+
+
+def test_19_needs_a_job_that_is_late() -> None:
+    line = "the job took longer than 60 s (deadlines.job): raise it"
+    assert failed(19, line, deadlines={"job": 60}).found() == []
+    assert_broken(failed(19, line), "process 1 ends with 19, but there is no deadlines.job")
+    assert_broken(failed(19, line, at=50, deadlines={"job": 60}), "ends with 19, but the job began at 0.0 s")
+
+
+def test_a_job_ends_within_deadlines_job() -> None:
+    line = "worker:1 is missing: start it"
+    assert failed(10, line, deadlines={"job": 60}).found() == []
+    assert_broken(failed(10, line, at=160, deadlines={"job": 60}), "process 1 still runs: deadlines.job is 60.0 s")
+
+
+def test_20_needs_another_process() -> None:
+    assert_broken(alone(0, 66, 20), "process 2 ends with 20, but no other process has its place")
+    story = alone(0, 66, 20)
+    story.fault("zombie", 10, 65, "worker:1")
+    story.start(11, "worker:1", 3)
+    story.log(72, 3, "no contact with the chief")
+    story.exit(72, 3, 15)
+    assert story.found() == []
+
+
+def test_143_needs_a_request() -> None:
+    story = alone(0, 66, 143)
+    assert_broken(story, "process 2 ends with 143, but nobody asked it to stop")
+    story.stop(60, 2)
+    assert story.found() == []
+
+
+def successor(*writes: tuple[float, str], asked: float | None = None, second: float = 12) -> Story:
+    """A chief is cut off, another one takes the lease at 12 s, and the first one writes these files."""
+    story = begun()
+    story.fault("zombie", 5, 12.5, "worker:0")
+    story.start(6, "worker:0", 3)
+    story.wrote(second, 3, "lease.json", incarnation="3", number=3)
+    for at, file in writes:
+        if file == "journal.jsonl":
+            story.fact(at, 1, "slow")
+        elif file.startswith("checkpoint"):
+            story.checkpoint(at, 1, int(file.split()[1]))
+        else:
+            story.wrote(at, 1, file, incarnation="1", number=4)
+    story.end(20, 1)
+    story.log(20, 1, "another process is the chief")
+    story.exit(20, 1, 20)
+    story.child(12, 3, 3)
+    story.end(14, 2)
+    story.child(14, 2, 4)
+    formed(story, 21, 2, 0, 3, 4)
+    trained(story, 24, 1, 10, 3, 4)
+    done(story, 25, 3, 4)
+    return story
+
+
+def test_only_the_newest_chief_writes() -> None:
+    assert successor().found() == []
+    assert successor((11, "state.json"), (13.5, "state.json")).found() == []
+    assert_broken(
+        successor((14.5, "state.json")), "14.5 s: worker:0: process 1 writes state.json, process 3 has the lease"
+    )
+    assert_broken(successor((13, "lease.json")), "process 1 takes the lease back from process 3")
+    story = successor()
+    story.wrote(11, 3, "state.json", generation=7)
+    assert_broken(story, "11.0 s: worker:0: process 3 writes state.json, process 1 has the lease")
+
+
+def test_a_late_line_of_the_journal_has_the_earlier_term() -> None:
+    assert successor((18, "journal.jsonl")).found() == []
+    story = successor()
+    story.fact(18, 1, "slow", term=3)
+    assert_broken(story, "18.0 s: worker:0: process 1 writes journal.jsonl, process 3 has the lease since 12.0 s")
+
+
+def test_an_earlier_chief_writes_no_checkpoint() -> None:
+    assert successor((11, "checkpoint 0")).found() == []
+    text = "child 1 of process 1 writes the checkpoint of step 0: process 3 has the lease since 12.0 s"
+    assert_broken(successor((19, "checkpoint 0")), text)
+    story = successor((19, "checkpoint 0"))
+    story.fault("freeze", 6, 18, "worker:0")
+    assert story.found() == []
+
+
+def test_a_successor_waits_for_a_chief_that_stops() -> None:
+    def story(lease: float) -> Story:
+        story = begun()
+        trained(story, 4, 1, 5, 1, 2)
+        story.stop(5, 1)
+        story.start(6, "worker:0", 3)
+        story.wrote(lease, 3, "lease.json", incarnation="3", number=3)
+        story.end(11.9, 1)
+        story.exit(12, 1, 143)
+        story.end(12, 2)
+        story.child(12, 3, 3)
+        story.child(12, 2, 4)
+        formed(story, 14, 2, 5, 3, 4)
+        trained(story, 16, 6, 10, 3, 4)
+        done(story, 18, 3, 4)
+        return story
+
+    assert story(12.1).found() == []
+    assert_broken(story(7), "7.0 s: worker:0: process 3 takes the lease, and process 1 still stops")
+
+
+def test_the_journal_has_lines_with_fields() -> None:
+    story = simple()
+    story.events.append(Wrote(7, "worker:0", 1, "journal.jsonl", b"{damaged\n"))
+    assert_broken(story, "process 1 writes no JSON object to the journal")
+    story = simple()
+    story.wrote(7, 1, "journal.jsonl", kind="slow", time=7, text="", generation=1, step=0)
+    assert_broken(story, "a line that process 1 writes to the journal has no term")
+    story = simple()
+    story.fact(7, 1, "odd")
+    assert_broken(story, "has the kind 'odd'")
+
+
+def test_terms_increase() -> None:
+    story = successor()
+    story.events = [
+        e for e in story.events if not (isinstance(e, Wrote) and e.process == 3 and e.file == "journal.jsonl")
+    ]
+    story.fact(21, 3, "formed", number=2, term=1)
+    story.fact(25, 3, "ended", code=0, term=1)
+    assert_broken(story, "process 3 writes lines of term 1 to the journal, process 1 those of term 1")
+
+
+def without_facts(story: Story, kind: str) -> Story:
+    word = f'"{kind}"'.encode()
+    story.events = [e for e in story.events if not (isinstance(e, Wrote) and word in e.content)]
+    return story
+
+
+def test_the_journal_has_generations_and_the_end() -> None:
+    assert_broken(without_facts(simple(), "formed"), "generation 1 begins, and the journal does not have it")
+    assert_broken(without_facts(simple(), "ended"), "process 1 ends with 0: not in the journal")
+
+
+def test_state_json_has_the_end() -> None:
+    story = simple()
+    story.files["state.json"] = b"{}"
+    assert_broken(story, "process 1 ends with 0, and leaves state.json")
+    story = stopped(6, kept=7)
+    story.files["state.json"] = b'{"end": {"code": 15}}'
+    assert_broken(story, "process 1 ends with 143, and state.json does not have it")
+
+
+def test_the_result_is_right() -> None:
+    story = restarted()
+    story.files["result.json"] = b'{"steps": 9, "generations": 1}'
+    assert_broken(story, "result.json has 9 steps, and the job 10")
+    assert_broken(story, "result.json has 1 generations, and the last one was 2")
+
+
+def test_all_tasks_end_as_the_chief() -> None:
+    def story(end: float, code: int) -> Story:
+        story = simple()
+        story.events = [e for e in story.events if e.at < 7]
+        done(story, 20, 1, 2)
+        story.events = [e for e in story.events if not (isinstance(e, Exited) and e.process == 2)]
+        story.exit(end, 2, code)
+        story.log(end, 2, "no contact with the chief")
+        return story
+
+    assert story(22, 0).found() == []
+    assert_broken(story(50, 0), "50.0 s: worker:1: process 2 ends with 0: the chief ended with 0 at 21.0 s")
+    assert_broken(story(22, 15), "22.0 s: worker:1: process 2 ends with 15: the chief ended with 0 at 21.0 s")
+
+
+def test_a_task_whose_place_is_taken_ends() -> None:
+    story = successor()
+    story.events = [e for e in story.events if not (isinstance(e, Exited) and e.process == 1)]
+    story.exit(250, 1, 20)
+    assert_broken(story, "worker:0: process 1 still runs: process 3 has its place since 6.0 s")
+
+
+def test_a_job_survives_few_faults() -> None:
+    def story(code: int) -> Story:
+        story = begun(max_restarts=2)
+        crash(story, 3, 2)
+        story.end(3, 1)
+        story.fact(4, 1, "ended", code=code)
+        story.wrote(4, 1, "state.json", end={"code": code})
+        story.log(4, 1, "worker:1 was killed")
+        story.exit(5, 1, code)
+        story.exit(5, 2, code)
+        return story
+
+    assert_broken(story(14), "process 1 ends with 14, after 1 faults and 0.0 s of absence")
+    many = story(14)
+    for at in (1.0, 1.5):
+        many.fault("crash", at, at, "worker:1")
+    assert not any("of absence" in line for line in many.found())
+    assert restarted().found() == []
+
+
+def test_an_error_is_one_line() -> None:
+    story = simple()
+    story.log(7, 1, "model_dir: is full: make room")
+    assert story.found() == []
+    story.log(7.1, 1, "model_dir\nis full")
+    assert_broken(story, "process 1 logs an error that is not one line")
+    story.log(7.2, 1, "Traceback (most recent call last):", error=False)
+    assert_broken(story, "7.2 s: worker:0: process 1 logs a traceback")
+
+
+def test_a_failure_has_a_line() -> None:
+    story = failed(10, "worker:1 is missing")
+    story.events = [e for e in story.events if not (isinstance(e, Logged) and e.error)]
+    assert_broken(story, "process 1 ends with 10 without an error line")
+
+
+def test_a_task_goes_on_without_a_standby_after_three_have_failed() -> None:
+    def story(standbys: int) -> Story:
+        story = simple()
+        for number in range(standbys):
+            story.child(2.1 + number, 1, 10 + number)
+            story.end(2.5 + number, 10 + number, "itself", 1)
+        return story
+
+    assert story(3).found() == []
+    assert_broken(story(4), "process 1 starts another standby, child 13, after three have failed")
 
 
 def test_an_audit_is_fast() -> None:

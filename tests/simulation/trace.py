@@ -145,6 +145,9 @@ class History:
     """All tasks, the one that leads first."""
     events: list[Any] = field(default_factory=list)
     """In order of time."""
+    on_kubernetes: bool = False
+    """Whether the tasks run as on Kubernetes: one that is not the chief exits with 0 once it knows how the job ended; a
+    chief that is asked to stop leaves the job to the next one."""
     faults_over: float = 0.0
     """From here on the world disturbs nothing more."""
     asked_to_stop: bool = False
