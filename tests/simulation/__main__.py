@@ -1,37 +1,121 @@
-"""Runs histories, each by its seed: `python -m tests.simulation HISTORIES SEED`."""
+"""`make simulate`: runs histories, as many or as long as asked; exits with 1 if a promise is broken.
+
+A history follows from its seed. One that breaks a promise is made shorter, and shown with the command that replays it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import gc
+import itertools
+import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tests.simulation import history
-from tests.simulation.auditor import audit
+from tests.simulation import defects, history, search, timeline
+from tests.simulation.history import Case
+from tests.simulation.search import Found
+
+COLLECT = 100
+"""Histories between two collections of garbage, which take a third of the time otherwise."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the first history; default: another one each time")
+    parser.add_argument("--histories", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, help="run for so long, in place of a number of histories")
+    parser.add_argument("--keep", help="replays one history with these faults alone: 0,2")
+    parser.add_argument("--schedule", type=int, default=0, help="of the history that is replayed")
+    parser.add_argument("--defects", action="store_true", help="plants defects, one at a time, until each is found")
+    asked = parser.parse_args()
+    gc.disable()
+    if asked.keep is not None:
+        return _replay(asked.seed, asked.keep, asked.schedule)
+    first = asked.seed if asked.seed is not None else secrets.randbelow(10**9)
+    if asked.defects:
+        return _find_defects(first, asked.histories)
+    return _search(first, asked.histories, asked.seconds)
+
+
+def _search(first: int, number: int, seconds: float | None) -> int:
+    begun, codes, virtual, broken = time.monotonic(), Counter[int | None](), 0.0, 0
+    seeds = itertools.count(first) if seconds else iter(range(first, first + number))
+    for done, seed in enumerate(_collected(seeds)):
+        if seconds and time.monotonic() - begun > seconds:
+            number = done
+            break
+        found = search.look(history.case(seed))
+        if found.history is not None:
+            virtual += found.history.ended
+            codes[found.history.outcome.get(found.history.tasks[0])] += 1
+        if found.broken:
+            broken += 1
+            _show(search.shortest(found))
+            if broken == 3:
+                number = done + 1
+                break
+    took = time.monotonic() - begun
+    ended = ", ".join(f"{n:,} with {code}" for code, n in codes.most_common())
+    print(
+        f"{number:,} histories from seed {first} on, {virtual / 3600:.1f} hours in {took:.0f} s "
+        f"({number / took:.0f} a second): {ended}; {broken or 'none'} broke a promise"
+    )
+    return 1 if broken else 0
+
+
+def _collected(seeds: Iterator[int]) -> Iterator[int]:
+    for i, seed in enumerate(seeds):
+        if i % COLLECT == 0:
+            gc.collect()
+        yield seed
+
+
+def _replay(seed: int, keep: str, schedule: int) -> int:
+    whole = history.case(seed)
+    kept = {int(number) for number in keep.split(",") if number}
+    plan = tuple(fault for i, fault in enumerate(whole.plan) if i in kept)
+    found = search.look(replace(whole, plan=plan, schedule=schedule))
+    _show(found)
+    return 1 if found.broken else 0
+
+
+def _show(found: Found) -> None:
+    what = found.what
+    print(f"\n{_described(what)}")
+    for line in timeline.lines(found.history) if found.history else ():
+        print(line)
+    for line in found.broken:
+        print(f"BROKEN: {line}")
+    whole = history.case(what.seed)
+    keep = ",".join(str(i) for i, fault in enumerate(whole.plan) if fault in what.plan)
+    print(f"replay: python -m tests.simulation --seed {what.seed} --keep '{keep}' --schedule {what.schedule}\n")
+
+
+def _described(what: Case) -> str:
+    tasks = ", ".join(f"{n} {kind}" for kind, n in what.spec.tasks.counts().items())
+    where = "as on Kubernetes" if what.on_kubernetes else "as on compose"
+    return (
+        f"seed {what.seed}: {what.spec.strategy}, {tasks}, {where}, {what.spec.train.steps} steps, a checkpoint every "
+        f"{what.spec.train.checkpoint_steps}, max_restarts {what.spec.max_restarts}"
+    )
+
+
+def _find_defects(first: int, most: int) -> int:
+    missed = 0
+    for defect in defects.DEFECTS:
+        with defects.planted(defect):
+            number, found = search.first(_collected(iter(range(first, first + most))))
+        if found is None:
+            missed += 1
+        print(f"{defect.name}: {f'found after {number:,}: {found.broken[0]}' if found else f'NOT found in {number:,}'}")
+        sys.stdout.flush()
+    print(f"{len(defects.DEFECTS) - missed} of {len(defects.DEFECTS)} found")
+    return 1 if missed else 0
+
 
 if __name__ == "__main__":
-    begun = time.monotonic()
-    count, first = int(sys.argv[1]), int(sys.argv[2])
-    outcomes: Counter[object] = Counter()
-    virtual = 0.0
-    for seed in range(first, first + count):
-        what = history.case(seed)
-        try:
-            found = history.run(what)
-            broken = audit(found)
-        except Exception as error:
-            print(seed, type(error), error)
-            if count == 1:
-                raise
-            continue
-        virtual += found.ended
-        outcomes[found.outcome.get(found.tasks[0])] += 1
-        if broken:
-            print(seed, [str(each) for each in what.plan], what.spec.strategy, what.spec.max_restarts, what.late)
-            for line in broken:
-                print("   ", line)
-    if count == 1:
-        for event in found.events:
-            print(event)
-        print(what.plan)
-    print(outcomes, virtual / count, count / (time.monotonic() - begun), "a second")
+    sys.exit(main())

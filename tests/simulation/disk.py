@@ -12,6 +12,9 @@ from pathlib import Path
 from tests.simulation import trace
 from tests.simulation.world import Supervisor, World, current
 
+SYNCED_SECONDS = 5.0
+"""After this time the kernel has written what nobody asked it to."""
+
 
 @dataclass
 class File:
@@ -43,13 +46,16 @@ class Disk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return file
 
-    def _write(self, path: Path, body: bytes, told: bytes | None = None, *, needs_room: bool = True) -> None:
+    def _write(
+        self, path: Path, body: bytes, told: bytes | None = None, *, needs_room: bool = True, sync: bool = False
+    ) -> None:
         if self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         if self.full and needs_room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         old, now = self.files.get(str(path)), self.world.loop.now
-        self.files[str(path)] = File(body, int(now * 1e9) + 1, old.body if old else b"", now)
+        safe = body if sync else old.body if old and now - old.written > SYNCED_SECONDS else old.safe if old else b""
+        self.files[str(path)] = File(body, int(now * 1e9) + 1, safe, now)
         current().note(trace.Wrote, file=path.name, content=body if told is None else told)
 
     def read(self, path: Path, most: int = 0) -> bytes:
@@ -57,8 +63,8 @@ class Disk:
 
     tail = read
 
-    def replace(self, path: Path, pieces: Iterable[str]) -> None:
-        self._write(path, "".join(pieces).encode())
+    def replace(self, path: Path, pieces: Iterable[str], *, sync: bool = False) -> None:
+        self._write(path, "".join(pieces).encode(), sync=sync)
 
     def append(self, path: Path, text: bytes) -> None:
         before = self.files[str(path)].body if str(path) in self.files else b""
@@ -116,5 +122,5 @@ class Disk:
     def power_fails(self) -> None:
         """Of what was written within the last seconds, some is lost."""
         for file in self.files.values():
-            if self.world.loop.now - file.written < 5 and self.world.rng.random() < 0.5:
+            if self.world.loop.now - file.written < SYNCED_SECONDS and self.world.rng.random() < 0.5:
                 file.body = file.safe

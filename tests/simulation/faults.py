@@ -50,7 +50,8 @@ def begin(world: World, fault: Fault) -> None:
     """Does it, and has it end."""
     lasts = fault.kind in LASTING
     until = fault.at + (fault.seconds if lasts else 0.0)
-    world.history.events.append(trace.Fault(world.loop.now, fault.task, 0, fault.kind, until))
+    task = "" if fault.kind in EVERYWHERE else fault.task
+    world.history.events.append(trace.Fault(world.loop.now, task, 0, fault.kind, until))
     if undo := FAULTS[fault.kind](world, fault):
         world.loop.call_later(fault.seconds, undo)
 
@@ -203,3 +204,5 @@ FAULTS: dict[str, Do] = {
 }
 KINDS = tuple(FAULTS)
 LASTING = {"freeze", "cut", "zombie", "slow", "lose", "double", "disk full", "disk read-only", "disk slow"}
+EVERYWHERE = {"stop all", "slow", "lose", "double", "disk full", "disk read-only", "disk slow"}
+"""Faults that meet all tasks."""

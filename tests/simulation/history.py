@@ -41,6 +41,8 @@ class Case:
     plan: tuple[Fault, ...]
     late: tuple[tuple[str, float], ...]
     """Tasks that are started late, and by how many seconds."""
+    schedule: int = 0
+    """Seed of all else that is left to chance: how long messages and steps take."""
 
 
 def case(seed: int) -> Case:
@@ -77,7 +79,7 @@ def run(what: Case) -> trace.History:
     """Raises:
     Exception: a defect in the code that was simulated, or in the simulation.
     """
-    world = World(what.spec, random.Random(what.seed + 1_000_003))
+    world = World(what.spec, random.Random(f"{what.seed} {what.schedule}"))
     world.history.on_kubernetes = what.on_kubernetes
     environ = {**(KUBERNETES if what.on_kubernetes else {}), environment.RUN: RUN}
     with mock.patch.dict(os.environ, environ), world.doors():

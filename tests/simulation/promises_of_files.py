@@ -199,10 +199,13 @@ def generations_in_the_journal(lives: Lives) -> Iterator[Line]:
 def end_in_the_files(lives: Lives) -> Iterator[Line]:
     """The journal has the end of each chief that led the job and was not killed, with its exit code.
 
-    docs/operating.md, What happened: the kind `ended`, and `code`. One that another process replaced writes nothing.
+    docs/operating.md, What happened: the kind `ended`, and `code`. One that another process replaced writes nothing. On
+    Kubernetes one that is asked to stop leaves the job to the next one (docs/clusters.md): that is no end.
     """
     ended = {(event.process, fact.get("code")) for event, fact in facts(lives, "ended")}
     for process in _led(lives):
+        if lives.history.on_kubernetes and process.code == 143:
+            continue
         if (process.number, process.code) not in ended:
             yield say(
                 process.end, process.task, f"process {process.number} ends with {process.code}: not in the journal"

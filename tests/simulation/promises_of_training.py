@@ -339,7 +339,7 @@ def restarts_are_counted(lives: Lives) -> Iterator[Line]:
         stepped = any(before.at <= step.at <= first.at and step.step > before.step for step in lives.chief_steps)
         stopped = any(before.at <= at <= first.at for at in asked)
         new_run = lives.processes[before.process].run != lives.processes[first.process].run
-        count = 0 if stopped or new_run else 1 if stepped else count + 1
+        count = 0 if stopped or new_run or stepped else count + 1
         if count > spec.max_restarts:
             text = (
                 f"generation {first.generation} is restart {count} in a row without a new step, of {spec.max_restarts}"

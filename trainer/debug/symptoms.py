@@ -103,8 +103,8 @@ SYMPTOMS = (
     Symptom(
         "`killed by SIGKILL`",
         "the machine's memory was exhausted, or a person or program killed the task",
-        "the kernel's log (`dmesg`) names a process that it killed for its memory; with `max_restarts: 0` one loss "
-        "ends a job",
+        "the kernel's log (`dmesg`) names a process that it killed for its memory; with `max_restarts: 0` a "
+        "loss before the first new step ends a job",
         r"killed by (signal 9 \()?SIGKILL",
         causes=(Cause.KILLED,),
         signals=("SIGKILL",),

@@ -20,8 +20,11 @@ read = document
 tail = end
 
 
-def replace(path: Path, pieces: Iterable[str]) -> None:
+def replace(path: Path, pieces: Iterable[str], *, sync: bool = False) -> None:
     """Writes a file atomically, from pieces that need not be in memory together.
+
+    Args:
+        sync: whether it must be there after a loss of power.
 
     Raises:
         OSError: the disk is full or not writable; the file is as it was before.
@@ -30,11 +33,25 @@ def replace(path: Path, pieces: Iterable[str]) -> None:
     try:
         with temporary.open("w") as file:
             file.writelines(pieces)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
+        if sync:
+            _sync_folder(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def append(path: Path, text: bytes) -> None:

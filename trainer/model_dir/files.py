@@ -83,13 +83,16 @@ def first_mistake(error: ValidationError) -> str:
     return f"{path}: {first['msg']}" if path else first["msg"]
 
 
-def write_json(path: Path, value: Mapping[str, object]) -> None:
+def write_json(path: Path, value: Mapping[str, object], *, sync: bool = False) -> None:
     """Writes a JSON file atomically.
+
+    Args:
+        sync: whether it must be there after a loss of power.
 
     Raises:
         UserError: the disk is full or not writable.
     """
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    write_pieces(path, [json.dumps(value, indent=2), "\n"], sync=sync)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -101,12 +104,12 @@ def write_text(path: Path, text: str) -> None:
     write_pieces(path, [text])
 
 
-def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+def write_pieces(path: Path, pieces: Iterable[str], *, sync: bool = False) -> None:
     """As write_text, for a text that need not be in memory as a whole."""
     try:
         if path.parent.name == layout.OWN:
             disk.make_folder(path.parent)  # a program may have emptied model_dir
-        disk.replace(path, pieces)
+        disk.replace(path, pieces, sync=sync)
     except OSError as error:
         raise UserError(f"model_dir: {path}: cannot be written: {error.strerror}") from None
 

@@ -153,8 +153,12 @@ def load(model_dir: str, started: float) -> State:
         return State(started=started)
 
 
-def save(model_dir: str, state: State) -> None:
-    write_json(layout.state(model_dir), asdict(state))
+def save(model_dir: str, state: State, *, sync: bool = False) -> None:
+    """
+    Args:
+        sync: whether it must be there after a loss of power.
+    """
+    write_json(layout.state(model_dir), asdict(state), sync=sync)
 
 
 def forget(model_dir: str) -> None:

@@ -148,10 +148,10 @@ class Record:
                 layout.make_own(self._directory)
             lease.require(self._directory, self._incarnation, self.lease.number)
 
-    def _save(self) -> None:
+    def _save(self, *, sync: bool = False) -> None:
         self.require_lease()
         self.state.restarts = dict(self.chronicle.restarts)
-        job_state.save(self._directory, self.state)
+        job_state.save(self._directory, self.state, sync=sync)
 
     def seconds(self) -> float:
         """Seconds since the job's start, including those before a restart of the chief."""
@@ -175,10 +175,11 @@ class Record:
         self._save()
 
     def save(self, generation: int) -> None:
+        new = generation != self.state.generation  # a number is never used twice, nor after a loss of power
         self.state.generation, self._saved = generation, self._clock()
         self.state.step = self.progress.step
         self.state.generations_without_progress = self.progress.generations_without_progress
-        self._save()
+        self._save(sync=new)
 
     def save_progress(self, generation: int, now: float) -> None:
         """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
