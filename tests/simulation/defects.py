@@ -59,10 +59,9 @@ def _forms_without_counting(self: Rendezvous, now: float) -> None:
     self.progress.generations_without_progress = count
 
 
-def _forms_with_the_same_number(self: Record, generation: int) -> None:
-    before = self.state.generation
-    _save(self, generation)
-    self.state.generation = before
+def _saves_the_old_number(self: Record, generation: int) -> None:
+    _save(self, 0)
+    self.state.generation = generation
 
 
 def _ends_again(self: Rendezvous, code: Any, message: str, step: Any = None, **more: Any) -> None:
@@ -95,7 +94,7 @@ DEFECTS = (
     Defect("a lease is taken twice", lease, "is_held", lambda *_: True),
     Defect("replies have no term", Rendezvous, "reply", lambda self: replace(_reply(self), term=0)),
     Defect("a restart is not counted", Rendezvous, "_form", _forms_without_counting),
-    Defect("a generation's number is not saved", Record, "save", _forms_with_the_same_number),
+    Defect("a generation's number is not saved", Record, "save", _saves_the_old_number),
     Defect("a generation's number is lost with the power", Record, "_save", lambda self, **_: _save_state(self)),
     Defect("a later verdict replaces the first", Rendezvous, "end", _ends_again),
     Defect("an old report counts", Rendezvous, "report", _takes_old_reports),

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation import trace
+from tests.simulation.network import spawn
+from trainer.job.errors import Exit
+from trainer.protocol import events
+from trainer.protocol.reports import Report
+from trainer.protocol.signature import NOT_SIGNED
 
 if TYPE_CHECKING:
     from tests.simulation.children import SimulatedProcess
@@ -82,6 +88,34 @@ def _hang(world: World, fault: Fault) -> None:
         child.hangs = True
 
 
+def _error(world: World, fault: Fault) -> None:
+    """The user's code raises an exception, or the loss is no number."""
+    child = _child(world, fault)
+    if child and child.ready:
+        code = Exit.DIVERGED if fault.amount < 0.5 else Exit.USER
+        child.end(events.Failed(int(code), f"digits.py:7: an error of {fault.task}"), int(code))
+
+
+def _lie(world: World, fault: Fault) -> None:
+    """The user's code writes to the pipe of the child's events."""
+    if child := _child(world, fault):
+        wrong = int(fault.amount * 1000) - 10
+        for event in (events.Step(step=wrong), events.Saved(wrong, 0.0), events.Stopped(wrong), events.Trained()):
+            child.send(event)
+
+
+def _garbage(world: World, fault: Fault) -> None:
+    """Strangers send what is no report, or one of a task that is not theirs."""
+    chief = _now(world, replace(fault, task=world.history.tasks[0]))
+    if chief is None or chief.chief is None or chief.backlog is not None:
+        return
+    leader, stranger = chief.chief, Report(fault.task, "stranger", "x", "x", "x", {})
+    for why in ("is not a report", "is too long", NOT_SIGNED):
+        chief.call(partial(leader.refuse, "10.0.0.9", fault.task, why))
+    for wrong in (stranger, replace(stranger, task="worker:99"), replace(stranger, leaving=True, number=2**40)):
+        spawn(world.loop, leader.answer(wrong, 0), chief)
+
+
 def _deaf(world: World, fault: Fault) -> None:
     if child := _child(world, fault):
         child.deaf = True
@@ -100,9 +134,12 @@ def _power(world: World, fault: Fault) -> None:
 
 
 def _stop(world: World, fault: Fault) -> None:
+    """As an eviction does. A Job of Kubernetes may make the next pod while this one still ends."""
     if who := _now(world, fault):
         world.ask_to_stop(who)
         _kill_late(world, who)
+        if world.history.on_kubernetes and fault.amount < 0.5:
+            world.replace(who.task.name)
 
 
 def _stop_all(world: World, fault: Fault) -> None:
@@ -141,11 +178,10 @@ def _zombie(world: World, fault: Fault) -> Undo | None:
     """Its node is cut off, and taken for lost: another process takes its place, and the old one comes back."""
     if (who := _now(world, fault)) is None:
         return None
-    undo = _cut_off(who.machine, 0.5)
-    world.replaced.setdefault(who.task.name, world.loop.create_future())
-    if not world.replaced[who.task.name].done():
-        world.replaced[who.task.name].set_result(None)
-    return undo
+    if fault.amount < 0.5:  # some still have its address
+        world.network.former[who.task.name] = who
+    world.replace(who.task.name)
+    return _cut_off(who.machine, 0.5)
 
 
 def _slow(world: World, fault: Fault) -> Undo:
@@ -186,6 +222,9 @@ def _slow_disk(world: World, fault: Fault) -> Undo:
 FAULTS: dict[str, Do] = {
     "crash": _crash,
     "hang": _hang,
+    "error": _error,
+    "lie": _lie,
+    "garbage": _garbage,
     "deaf": _deaf,
     "kill": _kill,
     "host": _power,

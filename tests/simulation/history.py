@@ -27,8 +27,10 @@ CLUSTERS: list[dict[str, int]] = [
     {"worker": 2, "evaluator": 1},
     {"chief": 1, "worker": 2, "ps": 1},
 ]
-LOST_SECONDS = 3.0
-"""How long a target needs to start a task on another machine."""
+STARTS = 9
+"""How often a target starts a task: on Kubernetes `backoffLimit`, on compose `on-failure:N`."""
+LOST_SECONDS = 2.5, 5.0
+"""How long a target needs to take a machine for lost, and start its task on another one; in truth it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def case(seed: int) -> Case:
         "strategy": "parameter_server" if "ps" in tasks else "multi_worker_mirrored",
         "tasks": tasks,
         "page": "none",
-        "deadlines": {"start": 20, "rejoin": 20, "hang": 4, "progress": 8, "task_lost": 4, "chief_lost": 20,
-                      "evaluation": 10, "stop": 3},
+        "deadlines": {"start": 20, "rejoin": 20, "hang": 4, "progress": rng.choice([8, 25]), "task_lost": 4,
+                      "chief_lost": 20, "evaluation": 10, "stop": 3},
         "train": {"steps": rng.choice([6, 10, 20]), "checkpoint_steps": rng.choice([3, 5])},
         "max_restarts": rng.choice([0, 1, 3, 3]),
         "model_dir": "/simulated",
@@ -112,7 +114,9 @@ async def _keep(world: World, task: str, late: float) -> None:
     """Starts a task, and starts it again as a target does."""
     await asyncio.sleep(late)
     machine, pause = world.machine(), 0.2
-    while not world.stopping:
+    for _ in range(STARTS):
+        if world.stopping:
+            return
         supervisor = world.start(task, machine)
         gone = world.replaced[task] = world.loop.create_future()
         await asyncio.wait([supervisor.ended, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -124,4 +128,6 @@ async def _keep(world: World, task: str, late: float) -> None:
             pause = min(2 * pause, 10.0)
         else:
             machine = world.machine()
-            await asyncio.sleep(LOST_SECONDS)
+            await asyncio.sleep(world.rng.uniform(*LOST_SECONDS))
+            if supervisor.ended.done() and supervisor.ended.result() == 0:
+                return

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ENCODED = 8
 """One of so many reports goes as bytes, through the checks of protocol/reports.py, which take half of the time."""
+FORMER = 0.3
+"""Share of the questions that go to a process whose place another one has taken."""
 Serve = Callable[["Supervisor"], Coroutine[Any, Any, Any]]
 
 
@@ -38,6 +40,8 @@ class Network:
     def __post_init__(self) -> None:
         self.listening: dict[str, Supervisor] = {}
         """The process at the address of each task."""
+        self.former: dict[str, Supervisor] = {}
+        """The process whose place another one has taken, which some still find at the address of its task."""
         self.sent = 0
 
     def latency(self) -> float:
@@ -55,7 +59,7 @@ class Network:
         me, (where, port) = self.current(), address
         answer: asyncio.Future[Any] = self.loop.create_future()
         await asyncio.sleep(self.latency())
-        to = self.listening.get(where.replace("-", ":"))
+        to = self._at(where.replace("-", ":"))
         if to is None and not me.machine.no_out:
             raise ConnectionError(f"{where}:{port} refused")
         if to is not None and not self.lost(me.machine, to.machine):
@@ -69,6 +73,12 @@ class Network:
         finally:
             if to is not None:
                 to.asked.discard(answer)
+
+    def _at(self, task: str) -> Supervisor | None:
+        former = self.former.get(task)
+        if former is not None and not former.dead and self.rng.random() < FORMER:
+            return former
+        return self.listening.get(task)
 
     async def _serve(self, me: Supervisor, to: Supervisor, serve: Serve, answer: asyncio.Future[Any]) -> None:
         try:

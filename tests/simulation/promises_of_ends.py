@@ -56,7 +56,7 @@ def ends_in_time(lives: Lives) -> Iterator[Line]:
     lease (docs/clusters.md, Lost nodes). What happened before may cost max_restarts + 1 attempts. Tasks wait for a
     chief for start or chief_lost. The end takes the chief's evaluation and the evaluator's, chief_lost for a task that
     is restarting, and notify. Steps of any number may be made meanwhile, so the time counts from the last one, or from
-    the last start of the chief, which the target delays.
+    the last start of a task, which the target delays.
     """
     spec, history = lives.history.spec, lives.history
     limits = spec.deadlines
@@ -67,7 +67,7 @@ def ends_in_time(lives: Lives) -> Iterator[Line]:
     attempt = noticed + limits.stop + wait + ADDRESS + limits.stop + NOTICE
     still = attempt * (spec.max_restarts + 1) + wait
     end = 2 * limits.evaluation + limits.chief_lost + limits.notify + limits.stop + SECONDS
-    starts = [process.start for process in lives.of_task.get(lives.chief, ())]
+    starts = [process.start for process in lives.processes.values()]
     marks = sorted([step.at for step in lives.chief_steps] + starts)
     at = history.faults_over
     for mark in [mark for mark in marks if mark > at]:
@@ -107,7 +107,7 @@ def first_verdict_stands(lives: Lives) -> Iterator[Line]:
         if not verdicts:
             continue
         at, code, who = min(verdicts, key=lambda verdict: verdict[0])
-        if code and lives.disturbed(at, at, (lives.chief,), DISK):
+        if code and lives.disturbed(at - NOTICE, at, (lives.chief,), DISK):
             continue
         for process in processes:
             if process.end > at + EPSILON and _final(process) and process.code != code:

@@ -323,6 +323,10 @@ def all_tasks_of_a_generation(lives: Lives) -> Iterator[Line]:
                     )
 
 
+FORMED = 2.0
+"""A child gets its order so long after its generation has formed: its import may take as long."""
+
+
 def restarts_are_counted(lives: Lives) -> Iterator[Line]:
     """The cluster is formed again at most max_restarts times in a row without a new step.
 
@@ -337,7 +341,7 @@ def restarts_are_counted(lives: Lives) -> Iterator[Line]:
         return
     for before, first in pairwise(firsts):
         stepped = any(before.at <= step.at <= first.at and step.step > before.step for step in lives.chief_steps)
-        stopped = any(before.at <= at <= first.at for at in asked)
+        stopped = any(before.at - FORMED <= at <= first.at for at in asked)
         new_run = lives.processes[before.process].run != lives.processes[first.process].run
         count = 0 if stopped or new_run or stepped else count + 1
         if count > spec.max_restarts:

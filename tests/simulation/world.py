@@ -186,6 +186,11 @@ class World:
             who.note(trace.AskedToStop)
             who.call(who.agent.leave)
 
+    def replace(self, task: str) -> None:
+        """Has the target start another process of this task, whether or not the last one has ended."""
+        if (gone := self.replaced.get(task)) is not None and not gone.done():
+            gone.set_result(None)
+
     def freeze(self, who: Supervisor) -> None:
         """SIGSTOP to all processes of a task."""
         who.backlog = who.backlog if who.backlog is not None else deque()

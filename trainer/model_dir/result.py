@@ -157,7 +157,8 @@ class Finished:
 
 
 def write(model_dir: str, result: Result) -> None:
-    write_json(layout.result(model_dir), result.document())
+    # All tasks are told then that the job is done: a loss of power must not undo it.
+    write_json(layout.result(model_dir), result.document(), sync=True)
 
 
 def read(model_dir: str) -> Result | None:

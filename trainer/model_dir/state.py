@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -167,8 +166,9 @@ def forget(model_dir: str) -> None:
     disk.remove(layout.state(model_dir))
 
 
-def fail(model_dir: str, state: State) -> None:
-    """Keeps only what a failed job needs: its generation number for the next start, and the rest for its status."""
+def fail(model_dir: str, state: State) -> bool:
+    """Keeps only what a failed job needs: its generation number for the next start, and the rest for its status.
+    Returns whether the disk has taken it."""
     path, known = layout.state(model_dir), asdict(state)
     kept = {name: known[name] for name in _OF_A_FAILURE}
     try:
@@ -176,5 +176,8 @@ def fail(model_dir: str, state: State) -> None:
     except (OSError, UserError):
         # On a full disk: the blocks of the state before the failure, with which the next start would count on from it,
         # have room for this one. An empty file still shows that a run followed the result.
-        with contextlib.suppress(OSError):
+        try:
             disk.overwrite(path, json.dumps(kept).encode())
+        except OSError:
+            return False
+    return True

@@ -128,8 +128,6 @@ class Chief:
     async def _begin(self, session: ClientSession) -> None:
         """Leads the job, unless its end is known already."""
         try:
-            if self._record.refusal is not None:
-                raise self._record.refusal
             # In a thread: it takes seconds for a large dataset.
             digest = self._agent.workload_digest
             key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
@@ -140,6 +138,8 @@ class Chief:
             elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
                 self._end_report.told = True
                 self._rendezvous.end(Exit.OK, "", found.steps)
+            elif self._record.refusal is not None:
+                raise self._record.refusal
             elif self._record.continues and self._spec.resume == "none":
                 self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
             else:

@@ -60,9 +60,13 @@ class JobEnd:
             versions=agent.versions,
             key=self.key,
         )
-        self._record.require_lease()
+
+        def write() -> None:
+            self._record.require_lease()  # another chief may have taken it while this waited for the disk
+            result.write(self._spec.directory, found)
+
         # In a thread: a graph's result may take seconds to write.
-        await asyncio.to_thread(result.write, self._spec.directory, found)
+        await asyncio.to_thread(write)
         self._end_report.figures = main_figures(figures)
         log_line(line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)
@@ -114,23 +118,30 @@ class JobEnd:
         if rendezvous.code is Exit.REPLACED:
             self._agent.kill_children()
         await self._agent.end_children()
-        end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
-        try:
-            if rendezvous.code is not Exit.REPLACED:
-                self._record.close(end, rendezvous.generation)
-        except TrainerError as error:  # another one: the checkpoint is saved; the state is only useful
-            if error.code is Exit.REPLACED:
-                lease_keeper.give_up_place(rendezvous, self._agent)
+        closed = self._close()
         if rendezvous.code is not Exit.REPLACED:  # otherwise the tasks are notified by the other chief
             await asyncio.gather(
                 last_replies.until_all_are_notified(rendezvous, self._agent),
                 self._end_report.tell(self._agent.leaving_since),
             )
+        if not closed and rendezvous.code is not Exit.REPLACED:
+            self._close()  # the disk may have room again
         if rendezvous.code is Exit.OK:
             await asyncio.to_thread(_leave_result, self._spec.directory)
         elif rendezvous.code is not Exit.REPLACED:
             _leave_message(failure_message(rendezvous.chronicle.since(0), rendezvous.message))
         return rendezvous.code
+
+    def _close(self) -> bool:
+        """Saves how the job has ended; returns whether the disk has taken it. What was trained is saved already."""
+        rendezvous = self._rendezvous
+        end = End(self._spec.name, int(rendezvous.code), rendezvous.message, self._record.run)
+        try:
+            return rendezvous.code is Exit.REPLACED or self._record.close(end, rendezvous.generation)
+        except TrainerError as error:
+            if error.code is Exit.REPLACED:
+                lease_keeper.give_up_place(rendezvous, self._agent)
+            return False
 
 
 def failure_message(entries: Sequence[Entry], message: str) -> bytes:

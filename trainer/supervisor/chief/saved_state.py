@@ -206,12 +206,13 @@ class Record:
         """Whether a program has files in model_dir."""
         return self.state.files not in ("", fingerprint.EMPTY)
 
-    def close(self, end: job_state.End, generation: int) -> None:
-        """The job has ended: keeps what the next start, and `trainer status`, need."""
+    def close(self, end: job_state.End, generation: int) -> bool:
+        """The job has ended: keeps what the next start, and `trainer status`, need. Returns whether the disk has taken
+        it."""
         if self.refusal is not None:
-            return
+            return True
         self.require_lease()
-        self.state.end = end
+        self.state.end, saved = end, True
         if end.code == Exit.STOPPED:
             self.progress.generations_without_progress = 0
             self.save(generation)
@@ -219,8 +220,9 @@ class Record:
             job_state.forget(self._directory)
         elif self.accepted:
             self.state.generation = generation
-            job_state.fail(self._directory, self.state)
+            saved = job_state.fail(self._directory, self.state)
         lease.release(self._directory, self.lease)
+        return saved
 
 
 def _may_change(code: int) -> bool:

@@ -86,7 +86,10 @@ def line(figures: Training | Computed | Ran, generations: int) -> str:
 
 
 def phases(started: float, times: Mapping[str, float]) -> dict[str, float]:
-    """Seconds until the first step was done, by phase; `times` as in Child."""
+    """Seconds until the first step was done, by phase; `times` as in Child. Empty if a time is missing: the user's code
+    may have written the event of a step itself."""
+    if not times.keys() >= {"warm", "go", "step"}:
+        return {}
     ends = {
         "import": times["warm"],
         "rendezvous": max(times["go"], times["warm"]),
