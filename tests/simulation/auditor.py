@@ -9,12 +9,15 @@ from __future__ import annotations
 from tests.simulation import promises_of_codes as codes
 from tests.simulation import promises_of_ends as ends
 from tests.simulation import promises_of_files as files
+from tests.simulation import promises_of_notice as notice
 from tests.simulation import promises_of_stops as stops
 from tests.simulation import promises_of_training as training
 from tests.simulation.lives import Line, Promise, lives_of
 from tests.simulation.trace import History
 
 PROMISES: tuple[Promise, ...] = (
+    notice.silence_is_noticed,
+    notice.hangs_are_noticed,
     training.one_child_of_a_task_in_a_generation,
     training.one_trainer_of_a_supervisor,
     training.few_children,

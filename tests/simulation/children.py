@@ -202,6 +202,7 @@ class Training:
         self.mirrored = world.spec.strategy == "multi_worker_mirrored"
         self.names = [name for name in world.tasks if not name.startswith("evaluator")]
         self.begun = False
+        self.made: dict[str, int] = {}
 
     def join(self, child: SimulatedProcess) -> None:
         self.children[child.owner.task.name] = child
@@ -224,7 +225,8 @@ class Training:
             makers = [*self.children.values()] if self.mirrored else [self.chief]
             for child in makers:
                 child.owner.note(trace.StepMade, child=child.number, generation=self.go.generation, step=step)
-                child.send(events.Step(step=step, figures={"loss": 1.0}))
+                workers = None if self.mirrored else self._rows()
+                child.send(events.Step(step=step, workers=workers, figures={"loss": 1.0}))
             stop = any(child.stop_asked for child in makers)
             if (stop or step % train.checkpoint_steps == 0 or step == train.steps) and not await self.chief.save(step):
                 await self._all_there()
@@ -238,6 +240,13 @@ class Training:
                 child.send(events.Trained())
         if self.chief.runs:
             await self.chief.finish(step)
+
+    def _rows(self) -> dict[str, dict[str, object]]:
+        """What the chief's child tells of the ps-workers: each that serves makes steps of its own."""
+        for name in self.names:
+            if name.startswith("worker") and self._serves(name):
+                self.made[name] = self.made.get(name, 0) + 1
+        return {name: {"step": made} for name, made in self.made.items()}
 
     async def _all_there(self) -> bool:
         """Whether all are there without whom no step can be made; those that notice that one is not end with an

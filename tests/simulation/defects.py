@@ -6,15 +6,17 @@ A defect is a function in the place of one of trainer's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from trainer.job.errors import Exit
 from trainer.job.spec import JobSpec
-from trainer.model_dir import checkpoint, lease
-from trainer.protocol.reports import Reply, Report
+from trainer.model_dir import checkpoint, lease, result
+from trainer.model_dir.files import write_json
+from trainer.protocol.reports import Reply
 from trainer.supervisor.chief import earlier_run, last_replies
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.chief.saved_state import Record
@@ -69,17 +71,14 @@ def _ends_again(self: Rendezvous, code: Any, message: str, step: Any = None, **m
     _end(self, code, message, step, **more)
 
 
-def _takes_old_reports(self: Rendezvous, report: Report, now: float, workers: Any = None) -> Reply:
-    member = self.tasks.members.get(report.task)
-    if member is not None and member.report.incarnation == report.incarnation:
-        member.report = replace(member.report, number=0)
-    return _report(self, report, now, workers)
-
-
 def _every_task_is_ready(self: Membership, now: float) -> bool:
     return len(self.members) >= len(self.required) - 1 and all(
         name not in self.members or self._why_missing(name, now) is None for name in self.required
     )
+
+
+def _without_sync(path: Path, value: Mapping[str, object], **_: object) -> None:
+    write_json(path, value)
 
 
 def _one_checkpoint_too_early(spec: JobSpec) -> int | None:
@@ -88,7 +87,7 @@ def _one_checkpoint_too_early(spec: JobSpec) -> int | None:
 
 
 _act, _go, _form, _save, _end = Agent.act, Agent.go, Rendezvous._form, Record.save, Rendezvous.end
-_report, _reply, _save_state = Rendezvous.report, Rendezvous.reply, Record._save
+_reply, _save_state = Rendezvous.reply, Record._save
 
 DEFECTS = (
     Defect("a lease is taken twice", lease, "is_held", lambda *_: True),
@@ -97,7 +96,7 @@ DEFECTS = (
     Defect("a generation's number is not saved", Record, "save", _saves_the_old_number),
     Defect("a generation's number is lost with the power", Record, "_save", lambda self, **_: _save_state(self)),
     Defect("a later verdict replaces the first", Rendezvous, "end", _ends_again),
-    Defect("an old report counts", Rendezvous, "report", _takes_old_reports),
+    Defect("a result is lost with the power", result, "write_json", _without_sync),
     Defect("who lost its place gets it back", Membership, "place", lambda *_: "free"),
     Defect("nobody is ever silent", Membership, "newly_silent", lambda *_: []),
     Defect("a cluster forms without its last task", Membership, "all_ready", _every_task_is_ready),

@@ -121,7 +121,8 @@ def _gave_up(lives: Lives, process: Process) -> str:
     if last - newest >= spec.max_restarts:
         return ""
     for task in lives.alone:
-        if sum(order.task == task and order.at <= process.end for order in lives.orders) > spec.max_restarts:
+        ended = (child for child in lives.children.values() if child.process.task == task and child.end <= process.end)
+        if sum(1 for _ in ended) > spec.max_restarts:
             return ""
     return f"since the last new step, in generation {newest}, the cluster was formed again {last - newest} times"
 
@@ -130,10 +131,13 @@ def _chief_lost(lives: Lives, process: Process) -> str:
     """15: the chief did not reply for deadlines.chief_lost, or from the start on for deadlines.start.
 
     An evaluator, and a program whose volume one node can mount, wait at most 120 s (docs/clusters.md, Waiting). A
-    chief that has come back may wait for the lease (docs/clusters.md, Lost nodes) before it answers.
+    chief that has come back may wait for the lease (docs/clusters.md, Lost nodes) before it answers. Of two, one on a
+    node that was lost, there is no telling which one a task could reach.
     """
     if process.task == lives.chief:
         return "it is the chief"
+    if any(fault.kind == "zombie" and fault.task == lives.chief for fault in lives.faults):
+        return ""
     limits = lives.history.spec.deadlines
     wait = min(limits.start, limits.chief_lost)
     if process.task.startswith("evaluator") or lives.history.spec.program:

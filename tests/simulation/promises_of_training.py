@@ -337,7 +337,7 @@ def restarts_are_counted(lives: Lives) -> Iterator[Line]:
     spec, count = lives.history.spec, 0
     firsts = [orders[0] for orders in lives.generations.values()]
     asked = [process.asked for process in lives.processes.values() if process.asked < inf]
-    if not lives.trains:
+    if not lives.trains or lives.lie:
         return
     for before, first in pairwise(firsts):
         stepped = any(before.at <= step.at <= first.at and step.step > before.step for step in lives.chief_steps)

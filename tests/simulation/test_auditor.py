@@ -414,12 +414,12 @@ def test_restarts_without_a_new_step_are_counted() -> None:
             story.child(4.2 + number, 2, 2 * number + 2)
             formed(story, 4.5 + number, number + 1, 5, 2 * number + 1, 2 * number + 2)
         children = 2 * restarts + 1, 2 * restarts + 2
-        trained(story, 9, 6, 10, *children)
-        done(story, 10, *children)
+        trained(story, 10, 6, 10, *children)
+        done(story, 11, *children)
         return story
 
-    assert story(2).found() == []
-    assert_broken(story(3), "generation 4 is restart 3 in a row without a new step, of 2")
+    assert story(3).found() == []
+    assert_broken(story(4), "generation 5 is restart 3 in a row without a new step, of 2")
 
 
 def stopped(at: float, *, kept: int) -> Story:
