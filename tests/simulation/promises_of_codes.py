@@ -106,7 +106,8 @@ def _gave_up(lives: Lives, process: Process) -> str:
     """14: max_restarts generations in a row, or as many children of a ps-worker, without a new step.
 
     A step counts if its child lived for a second longer: its supervisor may not have heard of it. Of a ps-worker's
-    own steps the trace has none, so all its children count. `resume: none` is as max_restarts: 0 (docs/programs.md).
+    own steps the trace has none, so all its children count. The generations are those of the journal. `resume: none` is
+    as max_restarts: 0 (docs/programs.md).
     """
     if process.task != lives.chief:
         return "the chief has not ended so"
@@ -117,7 +118,8 @@ def _gave_up(lives: Lives, process: Process) -> str:
     for step in lives.chief_steps if lives.trains else ():
         if step.at <= process.end and step.step > highest and lives.children[step.child].end > step.at + 1:
             highest, newest = step.step, max(newest, step.generation)
-    last = max((order.generation for order in lives.orders if order.at <= process.end), default=0)
+    formed = (fact.get("number") for event, fact in facts(lives, "formed") if event.at <= process.end)
+    last = max((number for number in formed if isinstance(number, int)), default=0)
     if last - newest >= spec.max_restarts:
         return ""
     for task in lives.alone:

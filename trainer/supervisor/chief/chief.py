@@ -181,7 +181,7 @@ class Chief:
             self._agent.changed.set()  # its address is tried now, not at the next beat
         self._announce()
         if self._rendezvous.code is Exit.REPLACED and not reply.refused:
-            reply = self._rendezvous.reply()
+            reply = self._rendezvous.reply(report.task)
         if not self._rendezvous.tasks.counts(report):
             if reply.phase == "forming":  # it waits for the one before it
                 await asyncio.sleep(peers.HOLD_SECONDS)
@@ -191,7 +191,7 @@ class Chief:
             await self._held.until_news(peers.hold_seconds(tasks, self._spec.deadlines.task_lost))
             if not self._rendezvous.tasks.counts(report):
                 return self._rendezvous.report(report, self._clock())
-            reply = self._rendezvous.reply()
+            reply = self._rendezvous.reply(report.task)
         if reply.phase in ("done", "failed") and report.task in self._rendezvous.tasks.members:
             self._rendezvous.tasks.members[report.task].notified = True
         return reply

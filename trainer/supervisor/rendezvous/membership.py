@@ -38,6 +38,8 @@ class Member:
     silent: bool = False
     notified: bool = False
     """Whether it has been notified that the job is over."""
+    left_out: int = 0
+    """The generation that ran when it came: it has no part in it."""
 
 
 CLOCKS_DIFFER_SECONDS = 2.0

@@ -113,7 +113,7 @@ class Rendezvous:
         member = self.tasks.members.get(report.task)
         if member is not None and member.report.incarnation == report.incarnation:
             if report.number < member.report.number:
-                return self.reply()  # late, or a repetition
+                return self.reply(report.task)  # late, or a repetition
             if report.restarts > member.report.restarts and self.phase == "running":
                 self._lost(report.task, report.restarted_for or _UNKNOWN, now)
         else:
@@ -152,7 +152,7 @@ class Rendezvous:
             self._look_at_index(report, now)
         self._form_if_ready(now)  # now, because all tasks wait for it; timed events can wait for the chief's beat
         member.notified = self.over
-        return self.reply()
+        return self.reply(report.task)
 
     def _program_ended(self, report: Report) -> bool:
         """Whether a report is about the end of a program that may be the consequence of another one's."""
@@ -192,14 +192,19 @@ class Rendezvous:
             self.policy.task_lost = True
             if self.phase == "running" and report.generation != self.generation:
                 self._lost(report.task, Loss(Cause.SUPERVISOR_RESTARTED), now)
-        return self.tasks.add(report, now)
+        member = self.tasks.add(report, now)
+        if self.phase == "running" and not self.policy.restarts_alone(report.task):
+            member.left_out = self.generation  # the chief was asked to stop, and the others still save
+        return member
 
-    def reply(self) -> Reply:
-        """The reply to every task."""
+    def reply(self, task: str | None = None) -> Reply:
+        """The reply to every task, or to this one."""
         if self.code is Exit.REPLACED:  # the other chief knows how the job goes on
             return Reply("forming", self.generation, 0, self.version, term=self.term)
+        member = self.tasks.members.get(task) if task else None
+        waits = member is not None and self.phase == "running" and member.left_out == self.generation
         return Reply(
-            self.phase,
+            "forming" if waits else self.phase,
             self.generation,
             self.resume_step,
             self.version,

@@ -59,6 +59,16 @@ def test_a_successor_waits_for_the_last_checkpoint_of_one_that_was_asked_to_stop
     assert job.core.tasks.counts(successor)
 
 
+def test_a_task_that_comes_back_while_its_chief_is_stopping_has_no_part_in_the_generation_that_still_saves() -> None:
+    job = Job()
+    job.run()
+    job.core.stopping = True
+    new = replace(job.reports[NAME], incarnation="new", generation=0)
+    assert job.core.report(new, job.now).phase == "forming"
+    assert job.core.reply(NAME).phase == "forming"
+    assert (job.core.phase, job.core.reply("worker:0").phase) == ("running", "running"), "the others still save"
+
+
 def test_a_chief_that_was_replaced_does_not_end_the_job_for_its_tasks() -> None:
     job = Job()
     job.run()

@@ -1,0 +1,119 @@
+"""Histories that have broken a promise. With the defect that each has found put back, it is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.simulation import history, search
+from tests.simulation.faults import Fault
+from tests.simulation.history import Case
+from trainer.job.load import build
+from trainer.model_dir import result
+from trainer.model_dir.files import write_json
+from trainer.supervisor.chief.saved_state import Record
+from trainer.supervisor.rendezvous.state_machine import Rendezvous
+from trainer.supervisor.task import figures
+
+SCHEDULES = 40
+SPEC: dict[str, Any] = {
+    "name": "j",
+    "page": "none",
+    "model_dir": "/simulated",
+    "max_restarts": 3,
+    "train": {"steps": 6, "checkpoint_steps": 3},
+    "deadlines": {"start": 20, "rejoin": 20, "hang": 4, "progress": 25, "task_lost": 4, "chief_lost": 20,
+                  "evaluation": 10, "stop": 3},
+}  # fmt: skip
+MIRRORED = {"strategy": "multi_worker_mirrored", "tasks": {"chief": 1, "worker": 2}}
+_reply, _save, _phases = Rendezvous.reply, Record._save, figures.phases
+
+
+def fault(kind: str, task: str = "chief:0", at: float = 1.0, seconds: float = 2.0, amount: float = 0.9) -> Fault:
+    return Fault(at, kind, task, seconds, amount)
+
+
+def cases(plan: Iterable[Fault], *, on_kubernetes: bool = True, **spec: Any) -> list[Case]:
+    """The same history with other times of messages, steps and disks."""
+    made = build({**SPEC, **MIRRORED, **spec})
+    return [Case(0, made, on_kubernetes, tuple(plan), (), schedule) for schedule in range(SCHEDULES)]
+
+
+def broken(histories: list[Case]) -> list[str]:
+    return [line for each in histories for line in search.look(each).broken]
+
+
+def before(name: str, place: object, old: Any) -> Any:
+    return mock.patch.object(place, name, old)
+
+
+def _unsynced_result(path: Path, value: Any, **_: object) -> None:
+    write_json(path, value)
+
+
+FOUND = {
+    "a generation's number was lost with the power": (
+        cases([fault("host", at=0.6, seconds=1.0), fault("kill", "worker:0", at=9)]),
+        before("_save", Record, lambda self, **_: _save(self)),
+        "begins twice",
+    ),
+    "a result was lost with the power": (
+        cases([fault("lose", at=1.0, seconds=12, amount=1.0), fault("host", at=6.0)], on_kubernetes=False),
+        before("write_json", result, _unsynced_result),
+        "had written the result of 0",
+    ),
+    "a task joined a generation that was about to end": (
+        cases([fault("kill", "worker:1", at=1.2), fault("stop", at=1.25)]),
+        before("reply", Rendezvous, lambda self, task=None: _reply(self)),
+        "begins twice",
+    ),
+    "an event of a step before the imports were done ended the chief": (
+        cases([fault("lie", at=0.05)]),
+        before("phases", figures, lambda started, times: {"first_step": times["step"] - times["warm"]}),
+        "KeyError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_history_that_broke_a_promise_keeps_it(name: str) -> None:
+    histories, defect, words = FOUND[name]
+    with defect:
+        assert any(words in line for line in broken(histories)), "the history no longer shows the defect"
+    assert broken(histories) == []
+
+
+def test_a_complete_job_on_a_read_only_disk_is_complete() -> None:
+    plan = [
+        fault("lose", at=1.0, seconds=12, amount=1.0),
+        fault("disk read-only", at=6, seconds=3),
+        fault("kill", at=7),
+    ]
+    assert broken(cases(plan)) == []
+
+
+def test_a_late_write_of_the_result_is_no_other_chief_s() -> None:
+    assert broken(cases([fault("disk slow", at=1, seconds=6), fault("stop", at=4, amount=0.1)])) == []
+
+
+def test_a_history_is_the_same_each_time() -> None:
+    first, second = (search.look(history.case(7)).history for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.events == second.events
+    assert search.look(history.case(8)).history != first
+
+
+def test_the_shortest_history_has_only_the_faults_that_it_needs() -> None:
+    plan = [fault("clock", "worker:0", at=0.1), fault("kill", "worker:1", at=1.2), fault("stop", at=1.25),
+            fault("garbage", "worker:1", at=3)]  # fmt: skip
+    histories, defect, _ = FOUND["a task joined a generation that was about to end"]
+    with defect:
+        whole = (search.look(replace(each, plan=tuple(plan))) for each in histories)
+        found = next(each for each in whole if each.broken)
+        assert {each.kind for each in search.shortest(found).what.plan} <= {"kill", "stop"}
