@@ -66,7 +66,7 @@ test: test-unit test-local ## run unit and golden tests, and the quick tests on 
 export TRAINER_SLOW ?= part
 .PHONY: test-unit
 test-unit: setup ## run unit and golden tests
-	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/unit tests/golden
+	$(call PYTEST) -n $(WORKERS) -m "not slow and not part" tests/unit tests/golden tests/simulation
 
 .PHONY: test-local
 test-local: setup ## run the quick tests on local clusters
@@ -97,6 +97,19 @@ failures: setup $(if $(filter-out local,$(TARGET)),image-cpu) ## try each fault 
 soak: setup ## run random jobs with random faults, judged by the files that they leave
 	TRAINER_SOAK_SEED=$${TRAINER_SOAK_SEED:-$$(date +%s)} $(call PYTEST) -n 2 -m soak tests/soak
 
+# SEED=1 make simulate: from that seed on; SECONDS=3600 make simulate: for an hour.
+.PHONY: simulate
+simulate: setup ## run 10,000 jobs, with faults, in a simulated world, judged by what the documents promise (2 minutes)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(filter environment command,$(origin SECONDS)),--seconds $(SECONDS))
+
+.PHONY: simulate-defects
+simulate-defects: setup ## plant defects in the supervisors, one at a time, and let the simulated world find them
+	$(BIN)/python -m tests.simulation --defects --histories 5000 $(if $(SEED),--seed $(SEED))
+
+.PHONY: simulate-all
+simulate-all: setup ## try each fault at some moments with any two of the first messages late (10 minutes)
+	$(BIN)/python -m tests.simulation --exhaustive
+
 .PHONY: prometheus
 prometheus: ## check that Prometheus is installed, without which the tests of the metrics are skipped
 	@command -v prometheus promtool >/dev/null || \
@@ -119,7 +132,7 @@ pictures: chromium setup ## renew the screenshots of the page, that of the READM
 .PHONY: test-all
 test-all: setup ## run all tests and checks, and say how many seconds each stage took; parts that are unchanged come in turn
 	scripts/stages.sh prometheus chromium $(addprefix +,$(KIND_SETUP)) +programs-setup +images-of-tests \
-	  lint docs test-locks test-unit programs-setup test-local test-slow test-browser images-of-tests test-compose \
+	  lint docs test-locks test-unit simulate programs-setup test-local test-slow test-browser images-of-tests test-compose \
 	  soak bench-smoke $(KIND_SETUP) test-kind
 
 .PHONY: bench

@@ -55,7 +55,7 @@ def plan(rng: random.Random, tasks: list[str], *, most: int = 4) -> list[Fault]:
 def begin(world: World, fault: Fault) -> None:
     """Does it, and has it end."""
     lasts = fault.kind in LASTING
-    until = fault.at + (fault.seconds if lasts else 0.0)
+    until = fault.at + (fault.seconds if lasts or fault.kind == "reorder" else 0.0)
     task = "" if fault.kind in EVERYWHERE else fault.task
     world.history.events.append(trace.Fault(world.loop.now, task, 0, fault.kind, until))
     if undo := FAULTS[fault.kind](world, fault):
@@ -199,6 +199,11 @@ def _double(world: World, fault: Fault) -> Undo:
     return lambda: setattr(world.network, "doubles", 0.0)
 
 
+def _reorder(world: World, fault: Fault) -> None:
+    """One of the next messages comes late, after others that were sent later."""
+    world.network.delays[world.network.messages + 1 + int(fault.amount * 10)] = fault.seconds
+
+
 def _clock(world: World, fault: Fault) -> None:
     if who := _now(world, fault):
         who.machine.wall += (fault.amount - 0.5) * 20_000
@@ -236,6 +241,7 @@ FAULTS: dict[str, Do] = {
     "slow": _slow,
     "lose": _lose,
     "double": _double,
+    "reorder": _reorder,
     "clock": _clock,
     "disk full": _full,
     "disk read-only": _read_only,
@@ -243,5 +249,5 @@ FAULTS: dict[str, Do] = {
 }
 KINDS = tuple(FAULTS)
 LASTING = {"freeze", "cut", "zombie", "slow", "lose", "double", "disk full", "disk read-only", "disk slow"}
-EVERYWHERE = {"stop all", "slow", "lose", "double", "disk full", "disk read-only", "disk slow"}
+EVERYWHERE = {"stop all", "slow", "lose", "double", "reorder", "disk full", "disk read-only", "disk slow"}
 """Faults that meet all tasks."""

@@ -18,7 +18,7 @@ from trainer.supervisor.control_port import peers
 if TYPE_CHECKING:
     from tests.simulation.world import Machine, Supervisor
 
-ENCODED = 8
+ENCODED = 16
 """One of so many reports goes as bytes, through the checks of protocol/reports.py, which take half of the time."""
 FORMER = 0.3
 """Share of the questions that go to a process whose place another one has taken."""
@@ -42,10 +42,14 @@ class Network:
         """The process at the address of each task."""
         self.former: dict[str, Supervisor] = {}
         """The process whose place another one has taken, which some still find at the address of its task."""
-        self.sent = 0
+        self.sent = self.messages = 0
+        self.delays: dict[int, float] = {}
+        """How long messages of these numbers take."""
 
     def latency(self) -> float:
-        return self.rng.uniform(0.0005, self.slowest)
+        """Of the next message."""
+        self.messages += 1
+        return self.delays.get(self.messages) or self.rng.uniform(0.0005, self.slowest)
 
     def lost(self, a: Machine, b: Machine) -> bool:
         return (a is not b and (a.no_out or b.no_in)) or (self.losses > 0 and self.rng.random() < self.losses)
@@ -63,7 +67,7 @@ class Network:
         if to is None and not me.machine.no_out:
             raise ConnectionError(f"{where}:{port} refused")
         if to is not None and not self.lost(me.machine, to.machine):
-            to.asked.add(answer)
+            to.asked[answer] = None
             for _ in range(1 + (self.doubles > 0 and self.rng.random() < self.doubles)):
                 spawn(self.loop, self._serve(me, to, serve, answer), to)
         try:
@@ -72,7 +76,7 @@ class Network:
             raise ConnectionError(f"no answer from {where}:{port}") from None
         finally:
             if to is not None:
-                to.asked.discard(answer)
+                to.asked.pop(answer, None)
 
     def _at(self, task: str) -> Supervisor | None:
         former = self.former.get(task)

@@ -92,6 +92,7 @@ def first_verdict_stands(lives: Lives) -> Iterator[Line]:
     too, unless the power was cut. With a disk that is full or read-only a failure cannot be recorded. A stop, a chief
     that was lost and another process in its place are no verdicts.
     """
+    limits = lives.history.spec.deadlines
     for run in {process.run for process in lives.of_task.get(lives.chief, ())}:
         processes = [process for process in lives.of_task[lives.chief] if process.run == run]
         verdicts = [(p.end, p.code, f"process {p.number} had ended with") for p in processes if _final(p)]
@@ -107,7 +108,7 @@ def first_verdict_stands(lives: Lives) -> Iterator[Line]:
         if not verdicts:
             continue
         at, code, who = min(verdicts, key=lambda verdict: verdict[0])
-        if code and lives.disturbed(at - NOTICE, at, (lives.chief,), DISK):
+        if code and lives.disturbed(at - limits.chief_lost - NOTICE, at, (lives.chief,), DISK):
             continue
         for process in processes:
             if process.end > at + EPSILON and _final(process) and process.code != code:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tests.simulation import history, trace
 from tests.simulation.auditor import audit
+from tests.simulation.faults import Fault
 from tests.simulation.history import Case
 
 SEEDS_OF_A_PLAN = 12
@@ -65,3 +67,20 @@ def first(seeds: Iterable[int], told: Callable[[int], object] = lambda _: None) 
         if (found := look(history.case(seed))).broken:
             return number, found
     return number, None
+
+
+def exhaustive() -> Iterator[Case]:
+    """Three tasks, one fault of each kind at each task and moment, and up to two messages that come late."""
+    for on_kubernetes in (False, True):
+        spec = history.small((("worker", 3),), 6, 3, 3, 25)
+        for kind, task, at in itertools.product(KINDS, ("worker:0", "worker:1"), MOMENTS):
+            fault = Fault(at, kind, task, 6.0, 0.3)
+            for number in range(3):
+                for delays in itertools.combinations(range(1, MESSAGES + 1), number):
+                    yield Case(0, spec, on_kubernetes, (fault,), (), delays=delays)
+
+
+KINDS = ("kill", "crash", "stop", "freeze", "zombie")
+MOMENTS = (0.05, 0.6, 1.4, 2.2)
+MESSAGES = 24
+"""The first messages, of which some are late: they form the cluster, and carry the first steps."""

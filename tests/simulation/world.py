@@ -32,6 +32,7 @@ from trainer.protocol import log_lines
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children import process
 from trainer.supervisor.control_port import peers
+from trainer.supervisor.task import agent as agents
 from trainer.supervisor.task.agent import Agent
 from trainer.supervisor.task.follower import follow, report_failure
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tests.simulation.disk import Lock
 
 RUN = "run 1"
+_DIGESTS = {"digits.py": "0"}
+"""Of the built-in workload, which nobody edits."""
 VERSIONS = {"tensorflow": "2.21.0", "keras": "3.15.1", "trainer": "0.3.0", "python": "3.11"}
 EPOCH = 1.7e9
 """What the clocks on the wall showed when a history began."""
@@ -76,7 +79,7 @@ class Supervisor:
         self.chief: Chief | None = None
         self.children: list[SimulatedProcess] = []
         self.locks: list[Lock] = []
-        self.asked: set[asyncio.Future[Any]] = set()
+        self.asked: dict[asyncio.Future[Any], None] = {}
         """Questions that it has been asked and has not answered: their connections break with it."""
         self.ended: asyncio.Future[int | None] = world.loop.create_future()
         """Its exit code; None if it was killed."""
@@ -233,6 +236,8 @@ class World:
             (peers, "who_is_there", self.network.who_is_there),
             (peers, "client", contextlib.nullcontext),
             (process, "Process", SimulatedProcess),
+            (agents, "file_digests", lambda _: _DIGESTS),
+            (agents, "require_unchanged", lambda *_: None),
             (log_lines, "_print", self._print),
             (layout, "own", lambda _: own),
             (layout, "make_own", lambda _: own),

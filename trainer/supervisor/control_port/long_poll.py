@@ -15,7 +15,8 @@ class Held:
     thousands of reports each second."""
 
     def __init__(self) -> None:
-        self._reports = set[asyncio.Future[None]]()
+        self._reports = dict[asyncio.Future[None], None]()
+        """A set in the order in which they came."""
 
     def __len__(self) -> int:
         return len(self._reports)
@@ -26,12 +27,12 @@ class Held:
         report: asyncio.Future[None] = loop.create_future()
         grid = seconds / TOGETHER or 1.0
         timer = loop.call_at(math.floor((loop.time() + seconds) / grid) * grid, _end, report)
-        self._reports.add(report)
+        self._reports[report] = None
         try:
             await report
         finally:
             timer.cancel()
-            self._reports.discard(report)
+            self._reports.pop(report, None)
 
     def release(self) -> None:
         """There is news: all reports are answered."""
