@@ -320,7 +320,10 @@ class Chief:
             self._record.state.hangs = self._rendezvous.gathering.hangs
         self._announce()
         self._reporter.observe(self._clock())
-        return await (self._job_end.finish() if self._rendezvous.over else self._job_end.hand_over())
+        code = await (self._job_end.finish() if self._rendezvous.over else self._job_end.hand_over())
+        if self._record.accepted:
+            self._journal.write([])  # what has waited for room on the disk
+        return code
 
     def _announce(self) -> None:
         """Answers all held reports, and logs new events."""

@@ -175,11 +175,13 @@ class Record:
         self._save()
 
     def save(self, generation: int) -> None:
-        new = generation != self.state.generation  # a number is never used twice, nor after a loss of power
+        # What counts restarts outlives a loss of power, and no generation's number is used twice.
+        without = self.progress.generations_without_progress
+        sync = generation != self.state.generation or without < self.state.generations_without_progress
         self.state.generation, self._saved = generation, self._clock()
         self.state.step = self.progress.step
-        self.state.generations_without_progress = self.progress.generations_without_progress
-        self._save(sync=new)
+        self.state.generations_without_progress = without
+        self._save(sync=sync)
 
     def save_progress(self, generation: int, now: float) -> None:
         """Saves progress in case the chief is killed: at the first of a generation at once, then at intervals."""
