@@ -91,7 +91,7 @@ _reply, _save_state = Rendezvous.reply, Record._save
 
 DEFECTS = (
     Defect("a lease is taken twice", lease, "is_held", lambda *_: True),
-    Defect("replies have no term", Rendezvous, "reply", lambda self: replace(_reply(self), term=0)),
+    Defect("replies have no term", Rendezvous, "reply", lambda self, task=None: replace(_reply(self, task), term=0)),
     Defect("a restart is not counted", Rendezvous, "_form", _forms_without_counting),
     Defect("a generation's number is not saved", Record, "save", _saves_the_old_number),
     Defect("a generation's number is lost with the power", Record, "_save", lambda self, **_: _save_state(self)),

@@ -205,8 +205,13 @@ def _reorder(world: World, fault: Fault) -> None:
 
 
 def _clock(world: World, fault: Fault) -> None:
-    if who := _now(world, fault):
-        who.machine.wall += (fault.amount - 0.5) * 20_000
+    """Its clock on the wall is set, or its monotonic one drifts."""
+    if (who := _now(world, fault)) is None:
+        return
+    if fault.amount < 0.7:
+        who.machine.wall += (fault.amount - 0.35) * 20_000
+    else:
+        who.machine.drift(world.loop.now, 1 + (fault.amount - 0.85) * 0.1)
 
 
 def _full(world: World, fault: Fault) -> Undo:

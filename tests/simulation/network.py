@@ -60,7 +60,13 @@ class Network:
         Raises:
             ConnectionError: as a client of HTTP has it.
         """
-        me, (where, port) = self.current(), address
+        try:
+            return await asyncio.wait_for(self._ask(self.current(), address, serve), seconds)
+        except asyncio.TimeoutError:
+            raise ConnectionError(f"no answer from {address[0]}:{address[1]}") from None
+
+    async def _ask(self, me: Supervisor, address: tuple[str, int], serve: Serve) -> Any:
+        where, port = address
         answer: asyncio.Future[Any] = self.loop.create_future()
         await asyncio.sleep(self.latency())
         to = self._at(where.replace("-", ":"))
@@ -71,9 +77,7 @@ class Network:
             for _ in range(1 + (self.doubles > 0 and self.rng.random() < self.doubles)):
                 spawn(self.loop, self._serve(me, to, serve, answer), to)
         try:
-            return await asyncio.wait_for(answer, seconds)
-        except asyncio.TimeoutError:
-            raise ConnectionError(f"no answer from {where}:{port}") from None
+            return await answer
         finally:
             if to is not None:
                 to.asked.pop(answer, None)

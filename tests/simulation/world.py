@@ -56,11 +56,23 @@ class Machine:
     booted: float
     rate: float = 1.0
     """How fast its monotonic clock runs."""
+    shown: float = 0.0
+    """What that clock showed when it began to run at this rate, which was at `since`."""
+    since: float = 0.0
     wall: float = 0.0
     """By how much its clock on the wall is wrong."""
     no_in: bool = False
     no_out: bool = False
     """Whether no message of another machine reaches it, or none of its own leaves it."""
+
+    def __post_init__(self) -> None:
+        self.since = self.booted
+
+    def monotonic(self, now: float) -> float:
+        return self.shown + (now - self.since) * self.rate
+
+    def drift(self, now: float, rate: float) -> None:
+        self.shown, self.since, self.rate = self.monotonic(now), now, rate
 
     @property
     def boot(self) -> str:
@@ -208,8 +220,7 @@ class World:
     # Doors. ---------------------------------------------------------------------------------------
 
     def _monotonic(self) -> float:
-        machine = current().machine
-        return (self.loop.now - machine.booted) * machine.rate
+        return current().machine.monotonic(self.loop.now)
 
     def _new_name(self) -> str:
         self.names += 1
