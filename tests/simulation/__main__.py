@@ -117,8 +117,9 @@ def _described(what: Case) -> str:
     tasks = ", ".join(f"{n} {kind}" for kind, n in what.spec.tasks.counts().items())
     where = "as on Kubernetes" if what.on_kubernetes else "as on compose"
     return (
-        f"seed {what.seed}: {what.spec.strategy}, {tasks}, {where}, {what.spec.train.steps} steps, a checkpoint every "
-        f"{what.spec.train.checkpoint_steps}, max_restarts {what.spec.max_restarts}"
+        f"seed {what.seed}: {'a program, ' if what.spec.program else ''}{what.spec.strategy}, {tasks}, {where}, "
+        f"{what.steps} steps, a checkpoint every "
+        f"{what.checkpoint_steps}, max_restarts {what.spec.max_restarts}"
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tests.simulation import trace
 from tests.simulation.world import current
+from trainer.job import environment
 from trainer.job.derived import is_server
 from trainer.job.errors import Exit, TrainerError
 from trainer.model_dir import checkpoint, disk, lease
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 By = Literal["itself", "supervisor", "world"]
 
 
+CRASH = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    fit()\n'
+"""What Python writes to stderr before the line of an exception."""
+
+
 class SimulatedProcess:
-    """A child of ours, in the place of children/process.py."""
+    """A child of ours, or a user's program, in the place of children/process.py."""
 
     def __init__(self) -> None:
         self.owner = current()
@@ -45,14 +51,31 @@ class SimulatedProcess:
         self._exit: asyncio.Future[int] = self.world.loop.create_future()
         self._lives: list[asyncio.Task[None]] = []
         self.stacks = self
+        self._on_report: Take | None = None
+        """Takes a program's reports."""
+        self._stderr = ""
+        self.reported = False
 
     # The door. ------------------------------------------------------------------------------------
 
     async def start_child(self, words: Sequence[str], environ: Mapping[str, str], log: Path, take: Take | None) -> None:
+        self._start(self._live(), self._beat())
+
+    def listen(self, on_report: Take) -> str:
+        self._on_report = on_report
+        return "/simulated/reports"
+
+    async def start_program(
+        self, words: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path, take: Take | None
+    ) -> None:
+        self.generation = int(environ[environment.GENERATION])
+        self._start(self._run_program())
+
+    def _start(self, *lives: Coroutine[Any, Any, None]) -> None:
         self.runs = True
         self.owner.children.append(self)
         self.owner.note(trace.ChildStarted, child=self.number)
-        self._lives = [self.world.spawn(self._live()), self.world.spawn(self._beat())]
+        self._lives = [self.world.spawn(each) for each in lives]
 
     def order(self, line: bytes) -> None:
         match read_order(line.decode()):
@@ -84,6 +107,23 @@ class SimulatedProcess:
     def printed(self) -> str:
         return ""
 
+    def last_errors(self) -> str:
+        return self._stderr
+
+    @property
+    def group_runs(self) -> bool:
+        return False
+
+    async def until_group_is_gone(self, deadline: float) -> None:
+        """It has started no processes."""
+
+    async def left(self) -> list[str]:
+        return []
+
+    def terminate(self) -> None:
+        if not (self.deaf or self.frozen):
+            self.world.loop.call_later(0.05, self.die, -signal.SIGTERM, "supervisor")
+
     def kill(self) -> None:
         self.die(-signal.SIGKILL, "supervisor")
 
@@ -108,7 +148,18 @@ class SimulatedProcess:
         self._thawed.set()
 
     def send(self, event: Event) -> None:
-        self._queue.put_nowait(events.write_event(event).encode())
+        if self._on_report is None:
+            self._queue.put_nowait(events.write_event(event).encode())
+            return
+        match event:
+            case events.Step(step=step):
+                report = {"step": step, "total": self.world.steps, "loss": 1.0}
+                self.reported = True
+                self.owner.call(partial(self._on_report, json.dumps(report).encode()))
+            case events.PeerLost(text):
+                self._stderr = f"{CRASH}tensorflow.python.framework.errors_impl.UnavailableError: {text}\n"
+            case events.Failed(message=text):
+                self._stderr = f"{CRASH}ValueError: {text}\n"
 
     def end(self, event: Event, code: int) -> None:
         """Its last event, and its end."""
@@ -138,7 +189,14 @@ class SimulatedProcess:
             return
         line = f"resume_step={go.resume_step}"
         served = is_server(spec, task.type)
-        self.send(events.Start(line=line) if served else events.Start(go.resume_step, spec.train.steps, line))
+        self.send(events.Start(line=line) if served else events.Start(go.resume_step, self.world.steps, line))
+        self.ready = True
+        self.world.trainings.join(self, go)
+
+    async def _run_program(self) -> None:
+        go = Go(self.generation, self.world.disk.programs_step)
+        self.owner.note(trace.ChildOrdered, child=self.number, generation=go.generation, step=go.resume_step)
+        await self.pause(self.world.rng.uniform(0.1, 1.0))
         self.ready = True
         self.world.trainings.join(self, go)
 
@@ -164,6 +222,9 @@ class SimulatedProcess:
         await self.pause(self.world.rng.uniform(0.01, 0.3))
         if not self.runs:
             return False
+        if self._on_report is not None:  # nobody keeps a program from its files
+            self.world.disk.programs_step = step
+            return True
         directory, agent = self.world.spec.directory, self.owner.agent
         assert agent is not None
         saved: asyncio.Future[bool] = self.world.loop.create_future()
@@ -191,6 +252,13 @@ class SimulatedProcess:
         await self.pause(self.world.rng.uniform(0.1, 1.0))
         self.end(events.Done(step=step, test={"accuracy": 0.5}), 0)
 
+    def done(self, step: int) -> None:
+        """It has made all steps, and is not the chief's: a child waits to be ended, a program ends."""
+        if self._on_report is None:
+            self.send(events.Trained())
+        else:
+            self.end(events.Done(step=step), 0)
+
 
 class Training:
     """The children of one generation. Those of multi_worker_mirrored make each step together; under parameter_server
@@ -215,9 +283,8 @@ class Training:
         return self.children[self.names[0]]
 
     async def _train(self) -> None:
-        train, step = self.world.spec.train, self.go.resume_step
-        assert train.steps is not None
-        while step < train.steps:
+        step, steps = self.go.resume_step, self.world.steps
+        while step < steps:
             await asyncio.sleep(self.world.rng.uniform(0.05, 0.3))
             if not await self._all_there():
                 return
@@ -228,16 +295,16 @@ class Training:
                 workers = None if self.mirrored else self._rows()
                 child.send(events.Step(step=step, workers=workers, figures={"loss": 1.0}))
             stop = any(child.stop_asked for child in makers)
-            if (stop or step % train.checkpoint_steps == 0 or step == train.steps) and not await self.chief.save(step):
+            if (stop or step % self.world.checkpoint_steps == 0 or step == steps) and not await self.chief.save(step):
                 await self._all_there()
                 return
-            if stop and step < train.steps:
+            if stop and step < steps:
                 for child in makers:
                     child.end(events.Stopped(step), 0)
                 return
         for child in self.children.values() if self.mirrored else ():
             if child is not self.chief and child.runs:
-                child.send(events.Trained())
+                child.done(step)
         if self.chief.runs:
             await self.chief.finish(step)
 

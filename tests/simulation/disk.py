@@ -40,6 +40,8 @@ class Disk:
         self.files: dict[str, File] = {}
         self.locks: dict[str, Lock] = {}
         self.full = self.read_only = False
+        self.programs_step = 0
+        """That of the newest checkpoint of the user's program."""
 
     def _found(self, path: Path) -> File:
         if (file := self.files.get(str(path))) is None:

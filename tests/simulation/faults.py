@@ -84,7 +84,8 @@ def _crash(world: World, fault: Fault) -> None:
 
 
 def _hang(world: World, fault: Fault) -> None:
-    if child := _child(world, fault):
+    child = _child(world, fault)
+    if child and (child.reported or not world.spec.program):  # docs/programs.md, Limits: else it is not noticed
         child.hangs = True
 
 

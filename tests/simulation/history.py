@@ -8,7 +8,6 @@ import os
 import random
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 from unittest import mock
 
 from tests.simulation import faults, trace
@@ -46,42 +45,54 @@ class Case:
     plan: tuple[Fault, ...]
     late: tuple[tuple[str, float], ...]
     """Tasks that are started late, and by how many seconds."""
+    steps: int = 6
+    checkpoint_steps: int = 3
+    """As in the spec; it has none of a program."""
     schedule: int = 0
     """Seed of all else that is left to chance: how long messages and steps take."""
     delays: tuple[int, ...] = ()
     """Numbers of messages that take DELAY_SECONDS."""
 
 
-DEADLINES = {"start": 20, "rejoin": 20, "hang": 4, "task_lost": 4, "chief_lost": 20, "evaluation": 10, "stop": 3}
+DEADLINES: dict[str, float] = {
+    "start": 20,
+    "rejoin": 20,
+    "hang": 4,
+    "task_lost": 4,
+    "chief_lost": 20,
+    "evaluation": 10,
+    "stop": 3,
+}
 
 
 @functools.cache
-def small(
-    tasks: tuple[tuple[str, int], ...], steps: int, checkpoint_steps: int, max_restarts: int, progress: int
-) -> JobSpec:
-    """The spec of a job of seconds."""
-    raw: dict[str, Any] = {
-        "name": "j",
-        "strategy": "parameter_server" if "ps" in dict(tasks) else "multi_worker_mirrored",
-        "tasks": dict(tasks),
-        "page": "none",
-        "deadlines": {**DEADLINES, "progress": progress},
-        "train": {"steps": steps, "checkpoint_steps": checkpoint_steps},
-        "max_restarts": max_restarts,
-        "model_dir": "/simulated",
-    }
-    return build(raw)
+def small(tasks: tuple[tuple[str, int], ...], steps: int, every: int, max_restarts: int, progress: int) -> JobSpec:
+    """The spec of a job of seconds; of one with a program if it has 0 steps: a program decides that itself."""
+    train = {"train": {"steps": steps, "checkpoint_steps": every}}
+    program = {"program": ["true"], "code": [], "working_dir": "/"}
+    return build(
+        {
+            "name": "j",
+            "strategy": "parameter_server" if "ps" in dict(tasks) else "multi_worker_mirrored",
+            "tasks": dict(tasks),
+            "page": "none",
+            "deadlines": {**DEADLINES, "progress": progress},
+            "max_restarts": max_restarts,
+            "model_dir": "/simulated",
+            **(train if steps else program),
+        }
+    )
 
 
 def case(seed: int) -> Case:
     rng = random.Random(seed)
     tasks = rng.choice(CLUSTERS)
-    spec = small(
-        tuple(tasks.items()), rng.choice([6, 10, 20]), rng.choice([3, 5]), rng.choice([0, 1, 3, 3]), rng.choice([8, 25])
-    )
+    steps, every, restarts, progress = (rng.choice(each) for each in ([6, 10, 20], [3, 5], [0, 1, 3, 3], [8, 25]))
+    program = "evaluator" not in tasks and rng.random() < 0.2
+    spec = small(tuple(tasks.items()), 0 if program else steps, every, restarts, progress)
     names = [f"{kind}:{i}" for kind in ("chief", "worker", "ps", "evaluator") for i in range(tasks.get(kind, 0))]
     late = tuple((name, rng.uniform(0, 10)) for name in names if rng.random() < 0.05)
-    return Case(seed, spec, rng.random() < 0.6, tuple(faults.plan(rng, names)), late)
+    return Case(seed, spec, rng.random() < 0.6, tuple(faults.plan(rng, names)), late, steps, every)
 
 
 def run(what: Case) -> trace.History:
@@ -89,7 +100,7 @@ def run(what: Case) -> trace.History:
     Raises:
         Exception: a defect in the code that was simulated, or in the simulation.
     """
-    world = World(what.spec, random.Random(f"{what.seed} {what.schedule}"))
+    world = World(what.spec, what.steps, what.checkpoint_steps, random.Random(f"{what.seed} {what.schedule}"))
     world.history.on_kubernetes = what.on_kubernetes
     world.network.delays = dict.fromkeys(what.delays, DELAY_SECONDS)
     if what.delays:

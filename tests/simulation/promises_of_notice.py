@@ -44,11 +44,11 @@ def hangs_are_noticed(lives: Lives) -> Iterator[Line]:
         others = (each for each in lives.faults if each is not fault)
         if fault.kind != "hang" or any(each.task in ("", fault.task, lives.chief) for each in others):
             continue
-        child = _only_child(lives, fault.task, fault.at)
-        if child is None or child.process.asked < fault.at + wait or lives.history.ended < fault.at + wait:
+        child, end = _only_child(lives, fault.task, fault.at), fault.at + wait
+        if child is None or lives.history.spec.program or min(child.process.asked, lives.history.ended) < end:
             continue
-        if child.orders and child.orders[0].at < fault.at and child.end > fault.at + wait < child.process.end:
-            yield say(fault.at + wait, fault.task, f"child {child.number} hangs since {fault.at:.1f} s, and still runs")
+        if child.orders and child.orders[0].at < fault.at and child.end > end < child.process.end:
+            yield say(end, fault.task, f"child {child.number} hangs since {fault.at:.1f} s, and still runs")
 
 
 def _only_child(lives: Lives, task: str, at: float) -> Child | None:

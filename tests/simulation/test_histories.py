@@ -41,7 +41,7 @@ def fault(kind: str, task: str = "chief:0", at: float = 1.0, seconds: float = 2.
 def cases(plan: Iterable[Fault], *, on_kubernetes: bool = True, **spec: Any) -> list[Case]:
     """The same history with other times of messages, steps and disks."""
     made = build({**SPEC, **MIRRORED, **spec})
-    return [Case(0, made, on_kubernetes, tuple(plan), (), schedule) for schedule in range(SCHEDULES)]
+    return [Case(0, made, on_kubernetes, tuple(plan), (), schedule=schedule) for schedule in range(SCHEDULES)]
 
 
 def broken(histories: list[Case]) -> list[str]:

@@ -27,7 +27,7 @@ from trainer import clocks, host, ids
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import checkpoint, disk, layout
+from trainer.model_dir import checkpoint, disk, fingerprint, layout
 from trainer.protocol import log_lines
 from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.children import process
@@ -139,6 +139,8 @@ def current() -> Supervisor:
 @dataclass
 class World:
     spec: JobSpec
+    steps: int
+    checkpoint_steps: int
     rng: random.Random
     loop: Loop = field(default_factory=Loop)
     supervisors: list[Supervisor] = field(default_factory=list)
@@ -253,6 +255,7 @@ class World:
             (layout, "own", lambda _: own),
             (layout, "make_own", lambda _: own),
             (checkpoint, "written", lambda *_: (0.0, 1)),
+            (fingerprint, "fingerprint", lambda _: str(self.disk.programs_step or fingerprint.EMPTY)),
         ]
         doors += [(disk, name, getattr(self.disk, name)) for name in DISK]
         with contextlib.ExitStack() as stack:

@@ -278,6 +278,8 @@ class Chief:
             return
         child.count_out(self._rendezvous.tasks.silent())
         await self._look_at_checkpoint(child)
+        if self._rendezvous.over:  # for a report that came while the volume was slow
+            return
         if self._record.state.seconds_to_first_step is None and (at := self._agent.first_step_at) is not None:
             phased = figures.phases(self._record.started, child.times) if self._spec.runs.takes_orders else None
             self._record.made_first_step(phased or {"first_step": round(at - self._record.started, 3)})

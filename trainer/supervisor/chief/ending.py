@@ -65,8 +65,11 @@ class JobEnd:
             self._record.require_lease()  # another chief may have taken it while this waited for the disk
             result.write(self._spec.directory, found)
 
-        # In a thread: a graph's result may take seconds to write.
-        await asyncio.to_thread(write)
+        rendezvous.settled = True
+        try:
+            await asyncio.to_thread(write)  # a graph's result may take seconds
+        finally:
+            rendezvous.settled = False
         self._end_report.figures = main_figures(figures)
         log_line(line(figures, rendezvous.generation))
         rendezvous.end(Exit.OK, "", done.step)

@@ -73,6 +73,8 @@ class Rendezvous:
         self.gathering = Gathering()
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
+        self.settled = False
+        """Whether the job has succeeded, and its result is written now: what happens to a task changes nothing."""
         self.waiting = Waiting(spec, self.tasks, now)
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
@@ -338,7 +340,7 @@ class Rendezvous:
             self._fail(decision.end)
 
     def _re_form(self, decision: Decision, now: float) -> None:
-        if self.over:
+        if self.over or self.settled:
             return
         if decision.fact and not self.stopping:
             self.note(decision.fact)
@@ -358,14 +360,14 @@ class Rendezvous:
     def end(
         self, code: Exit, message: str, step: int | None = None, *, task: str | None = None, loss: Loss | None = None
     ) -> None:
-        """Ends the job. Only the first call has an effect.
+        """Ends the job. Only the first call has an effect, and none while its result is written.
 
         Args:
             step: the last step of a job that succeeded.
             task: the task that it fails for.
             loss: why it was lost.
         """
-        if not self.over:
+        if not self.over and not self.settled:
             self.watch.step = self.watch.step if step is None else step
             self.phase = "done" if code is Exit.OK else "failed"
             self.code = code

@@ -24,10 +24,12 @@ from trainer.model_dir import state as job_state
 from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease
 from trainer.protocol.child import ChildStatus
+from trainer.protocol.events import Done
 from trainer.protocol.facts import Cause, Loss
 from trainer.protocol.reports import Identity, Reply, Report
 from trainer.supervisor.chief import lease_keeper
 from trainer.supervisor.chief.chief import Chief
+from trainer.supervisor.children.child import Child
 from trainer.supervisor.control_port import peers, server
 from trainer.supervisor.task import follower, task_report
 from trainer.supervisor.task.agent import Agent
@@ -457,3 +459,35 @@ def test_a_chief_takes_the_lock_once_the_one_before_has_let_it_go(
         new._record.lock.close()
 
     finish(scenario())
+
+
+# What happens while the chief waits for a slow volume. ---------------------------------------------
+
+
+def test_a_job_that_fails_while_its_chief_waits_for_the_volume_has_not_succeeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chief = chief_of(tmp_path)
+    child = Child(chief._task, lambda *_: None)
+    child.result = Done(step=1)
+
+    async def wait(_: Child) -> None:
+        chief._rendezvous.end(Exit.DIVERGED, "x")
+
+    monkeypatch.setattr(chief, "_look_at_checkpoint", wait)
+    monkeypatch.setattr(chief._rendezvous.tasks, "unfinished", lambda _: [])
+    monkeypatch.setattr(chief._job_end, "succeed", lambda *_: pytest.fail("it writes a result"))
+    finish(chief._look_at_child(child))
+    chief._record.lock.close()
+
+
+def test_while_its_result_is_written_no_failure_ends_the_job(tmp_path: Path) -> None:
+    chief = chief_of(tmp_path)
+    rendezvous = chief._rendezvous
+    rendezvous.settled = True
+    rendezvous.end(Exit.DIVERGED, "x")
+    assert not rendezvous.over
+    rendezvous.settled = False
+    rendezvous.end(Exit.OK, "")
+    assert (rendezvous.phase, rendezvous.code) == ("done", Exit.OK)
+    chief._record.lock.close()
