@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import Machine, Supervisor, World
 
 
+BURST_SECONDS = 0.5
+
+
 @dataclass(frozen=True)
 class Fault:
     at: float
@@ -35,12 +38,14 @@ class Fault:
 
 
 def plan(rng: random.Random, tasks: list[str], *, most: int = 4) -> list[Fault]:
-    """Faults at random moments; most histories have few, so that a job comes to its end."""
-    number = rng.choice([0, 1, 1, 2, 2, 3, most])
+    """Faults at random moments, or one after another within a moment. Most histories have few, so that a job comes to
+    its end."""
+    number, burst = rng.choice([0, 1, 1, 2, 2, 3, most]), rng.random() < 0.25
+    first = rng.uniform(0, 10)
     return sorted(
         (
             Fault(
-                at=rng.uniform(0, 10) if rng.random() < 0.9 else rng.uniform(10, 30),
+                at=first + rng.uniform(0, BURST_SECONDS) if burst else rng.uniform(0, 10 if rng.random() < 0.9 else 30),
                 kind=rng.choice(KINDS),
                 task=rng.choice(tasks),
                 seconds=rng.choice([0.5, 2, 4, 8, 15]) * rng.uniform(0.8, 1.2),

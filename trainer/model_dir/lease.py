@@ -88,7 +88,7 @@ def take(model_dir: str, incarnation: str, run: str, boot: str) -> Lease:
         _wait_until_free(model_dir)
     # The time, so that the number increases after a program has emptied model_dir too.
     mine = Lease(max(last.number + 1, int(clocks.wall() * 1e6)), incarnation, run, boot)
-    write_json(layout.lease(model_dir), asdict(mine))
+    write_json(layout.lease(model_dir), asdict(mine), sync=True)  # no two chiefs have one number
     require(model_dir, incarnation)
     return mine
 
