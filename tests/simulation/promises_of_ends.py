@@ -138,7 +138,7 @@ def in_time_for_the_job(lives: Lives) -> Iterator[Line]:
             yield say(over, process.task, f"process {process.number} still runs: deadlines.job is {limits.job:.1f} s")
 
 
-MILD = frozenset(("crash", "kill", "host", "stop", "freeze", "hang", "cut", "late", "deaf"))
+MILD = frozenset(("crash", "kill", "host", "stop", "freeze", "hang", "cut", "late", "deaf", "zombie", "double"))
 
 
 def few_faults_end_in_success(lives: Lives) -> Iterator[Line]:
@@ -146,8 +146,8 @@ def few_faults_end_in_success(lives: Lives) -> Iterator[Line]:
     evaluator.
 
     README.md: it survives the death of any task, exits when training is complete. docs/failures.md: a promise is
-    broken if the job's exit code is another one, for the faults of its table. docs/operating.md: a failed evaluator,
-    or a stranger, changes nothing.
+    broken if the job's exit code is another one, for the faults of its table; docs/clusters.md, Lost nodes, has one
+    whose process comes back. docs/operating.md: a failed evaluator, or a stranger, changes nothing.
 
     A fault may cost two generations, so half as many faults as max_restarts are few. What is away for less than half
     of the deadlines that wait for it, all in all, has come back; what is cut off for 60 s is a wrong address.

@@ -91,6 +91,7 @@ class JobEnd:
 
     async def hand_over(self) -> Exit:
         """Leaves the job to the next chief of this run, which takes this one's place: the other tasks wait for it."""
+        self._rendezvous.settled = True
         await self._agent.end_children()
         kept = self._kept() or "the program starts again"
         message = f"{STOPPED_PREFIX}{kept}; the other tasks wait for the next chief"

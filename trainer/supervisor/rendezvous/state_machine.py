@@ -74,7 +74,7 @@ class Rendezvous:
         self.stopping = False
         """Whether the chief itself was asked to stop: a task that leaves after that is not lost."""
         self.settled = False
-        """Whether the job has succeeded, and its result is written now: what happens to a task changes nothing."""
+        """Whether this chief decides nothing more: it writes the result, or has left the job to the next chief."""
         self.waiting = Waiting(spec, self.tasks, now)
         self.progress = progress or Progress()
         self.watch = ProgressWatch(self.progress, now)
@@ -360,7 +360,7 @@ class Rendezvous:
     def end(
         self, code: Exit, message: str, step: int | None = None, *, task: str | None = None, loss: Loss | None = None
     ) -> None:
-        """Ends the job. Only the first call has an effect, and none while its result is written.
+        """Ends the job. Only the first call has an effect, and none once this chief decides nothing more.
 
         Args:
             step: the last step of a job that succeeded.

@@ -107,7 +107,9 @@ class Agent:
         elif reply.phase == "running" and self.leaving_since is None:
             # A task that restarts alone comes back to a job that has gone on.
             step = max(reply.resume_step, reply.step if self.restarts_alone else 0)
-            if child is None or child.generation != reply.generation:
+            if child is not None and child.alive and child.generation != reply.generation and self.spec.program:
+                child.let_go()  # the next one, which needs its ports, begins once it has ended
+            elif child is None or child.generation != reply.generation:
                 await self.go(reply.generation, step)
             elif not child.alive and self.restarts_alone and child.result is None and not child.failed:
                 await self.go_again(reply.generation, step)

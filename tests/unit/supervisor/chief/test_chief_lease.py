@@ -179,7 +179,9 @@ def test_a_chief_that_is_moved_leaves_its_job_to_the_next_one_and_one_that_is_st
             await until(lambda: chief._rendezvous.generation == number)
             chief._agent.leave()
             assert await end is Exit.STOPPED
-            reply = await asyncio.wait_for(chief.answer(replace(other, number=2), 0), 5)
+            failed = Loss(Cause.ERROR, error="x", code=int(Exit.USER))  # for the next chief
+            late = replace(other, number=2, ended_early=number, loss=failed)
+            reply = await asyncio.wait_for(chief.answer(late, 0), 5)
             chief._record.lock.close()
             return reply
 

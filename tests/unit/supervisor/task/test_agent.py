@@ -171,3 +171,25 @@ def test_a_failure_of_the_task_is_not_replaced_by_how_its_child_ends(tmp_path: P
     assert str(loss) == "workload: mine.py changed while the job ran"
     assert loss is not None
     assert loss.ends_the_job
+
+
+def test_a_program_has_ended_before_that_of_the_next_generation_begins(tmp_path: Path) -> None:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "program": ["sleep", "100"], "code": [],
+                  "tasks": {"worker": 2}, "working_dir": str(tmp_path), "model_dir": str(tmp_path)})  # fmt: skip
+
+    async def run() -> list[int]:
+        agent, generations = Agent(spec, tasks_of(spec)[1], tmp_path / "log"), []
+        for _ in range(2):
+            await agent.act(Reply("running", len(generations) + 1, 0, 1))
+            assert agent.running is not None
+            generations.append(agent.running.generation)
+        first = agent.running
+        assert first.dismissed, "it is asked to end, and not waited for"
+        await first.ended()
+        await agent.act(Reply("running", 2, 0, 1))
+        assert agent.running is not None
+        generations.append(agent.running.generation)
+        await agent.end_children()
+        return generations
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == [1, 1, 2]
