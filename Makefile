@@ -128,10 +128,11 @@ test-browser: chromium setup ## run the tests of the page in Chromium (3 minutes
 pictures: chromium setup ## renew the screenshots of the page, that of the README too; look at them before you commit
 	$(BIN)/pytest tests/browser/test_pictures.py -k looks --update-golden
 
+# Of the simulated world each commit has seeds of its own: what fails fails again.
 # What compiles or downloads begins beside tests that wait for nothing of it (+); Kubernetes comes last.
 .PHONY: test-all
 test-all: setup ## run all tests and checks, and say how many seconds each stage took; parts that are unchanged come in turn
-	scripts/stages.sh prometheus chromium $(addprefix +,$(KIND_SETUP)) +programs-setup +images-of-tests \
+	SEED=$${SEED:-$$(git rev-list --count HEAD 2>/dev/null || date +%s)0000} scripts/stages.sh prometheus chromium $(addprefix +,$(KIND_SETUP)) +programs-setup +images-of-tests \
 	  lint docs test-locks test-unit simulate programs-setup test-local test-slow test-browser images-of-tests test-compose \
 	  soak bench-smoke $(KIND_SETUP) test-kind
 

@@ -178,12 +178,13 @@ def test_a_program_has_ended_before_that_of_the_next_generation_begins(tmp_path:
                   "tasks": {"worker": 2}, "working_dir": str(tmp_path), "model_dir": str(tmp_path)})  # fmt: skip
 
     async def run() -> list[int]:
-        agent, generations = Agent(spec, tasks_of(spec)[1], tmp_path / "log"), []
+        agent, generations = Agent(spec, tasks_of(spec)[1], tmp_path / "log"), list[int]()
         for _ in range(2):
             await agent.act(Reply("running", len(generations) + 1, 0, 1))
             assert agent.running is not None
             generations.append(agent.running.generation)
         first = agent.running
+        assert first is not None
         assert first.dismissed, "it is asked to end, and not waited for"
         await first.ended()
         await agent.act(Reply("running", 2, 0, 1))
