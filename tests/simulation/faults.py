@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 BURST_SECONDS = 0.5
+LOST_SECONDS = 2.5, 5.0
+"""How long a target needs to take a machine for lost, and start its task on another one; in truth it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,12 @@ def _error(world: World, fault: Fault) -> None:
         child.end(events.Failed(int(code), f"digits.py:7: an error of {fault.task}"), int(code))
 
 
+def _errors(world: World, fault: Fault) -> None:
+    """It does so in all tasks at one step, and not in each of them for the same reason."""
+    for i, task in enumerate(world.tasks):
+        _error(world, replace(fault, task=task, amount=(fault.amount + i / 2) % 1))
+
+
 def _lie(world: World, fault: Fault) -> None:
     """The user's code writes to the pipe of the child's events."""
     if child := _child(world, fault):
@@ -145,7 +153,7 @@ def _stop(world: World, fault: Fault) -> None:
         world.ask_to_stop(who)
         _kill_late(world, who)
         if world.history.on_kubernetes and fault.amount < 0.5:
-            world.replace(who.task.name)
+            world.replace(who.task.name, world.rng.uniform(0.05, 1.0))
 
 
 def _stop_all(world: World, fault: Fault) -> None:
@@ -186,7 +194,7 @@ def _zombie(world: World, fault: Fault) -> Undo | None:
         return None
     if fault.amount < 0.5:  # some still have its address
         world.network.former[who.task.name] = who
-    world.replace(who.task.name)
+    world.replace(who.task.name, world.rng.uniform(*LOST_SECONDS))
     return _cut_off(who.machine, 0.5)
 
 
@@ -239,6 +247,7 @@ FAULTS: dict[str, Do] = {
     "crash": _crash,
     "hang": _hang,
     "error": _error,
+    "errors": _errors,
     "lie": _lie,
     "garbage": _garbage,
     "deaf": _deaf,
@@ -260,5 +269,5 @@ FAULTS: dict[str, Do] = {
 }
 KINDS = tuple(FAULTS)
 LASTING = {"freeze", "cut", "zombie", "slow", "lose", "double", "disk full", "disk read-only", "disk slow"}
-EVERYWHERE = {"stop all", "slow", "lose", "double", "reorder", "disk full", "disk read-only", "disk slow"}
+EVERYWHERE = {"errors", "stop all", "slow", "lose", "double", "reorder", "disk full", "disk read-only", "disk slow"}
 """Faults that meet all tasks."""

@@ -31,8 +31,6 @@ CLUSTERS: list[dict[str, int]] = [
 ]
 STARTS = 9
 """How often a target starts a task: on Kubernetes `backoffLimit`, on compose `on-failure:N`."""
-LOST_SECONDS = 2.5, 5.0
-"""How long a target needs to take a machine for lost, and start its task on another one; in truth it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +148,6 @@ async def _keep(world: World, task: str, late: float) -> None:
             pause = min(2 * pause, 10.0)
         else:
             machine = world.machine()
-            await asyncio.sleep(world.rng.uniform(*LOST_SECONDS))
+            await asyncio.sleep(gone.result())
             if supervisor.ended.done() and supervisor.ended.result() == 0:
                 return

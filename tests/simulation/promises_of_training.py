@@ -70,14 +70,16 @@ def _may_train(lives: Lives, child: Child, successor: Child, at: float) -> float
 def _reached(lives: Lives, process: Process, at: float) -> float:
     """When a task that cannot be reached at that time must have ended, since it was reached again.
 
-    It reports (task_lost at most, or the chief would have missed it), and ends its child (deadlines.stop at most).
+    It reports (task_lost at most, or the chief would have missed it), and ends its child (deadlines.stop at most). Where
+    its chief has ended, it waits for deadlines.chief_lost first.
     """
     limits = lives.history.spec.deadlines
     allowed, margin = at, limits.task_lost + limits.stop + NOTICE
     for fault in sorted(lives.faults_of((process.task, lives.chief), AWAY), key=lambda fault: fault.at):
         if fault.at <= allowed + EPSILON and fault.until + margin >= at:
             allowed = max(allowed, fault.until + margin)
-    return allowed
+    chief = lives.running(lives.chief, allowed)
+    return allowed if chief is not None else allowed + limits.chief_lost
 
 
 def one_trainer_of_a_supervisor(lives: Lives) -> Iterator[Line]:

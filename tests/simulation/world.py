@@ -157,8 +157,8 @@ class World:
         self.network = Network(self.loop, self.rng, self.spec.name, current)
         self.disk, self.trainings = Disk(self), Trainings(self)
         self.machines = self.children = self.names = 0
-        self.replaced: dict[str, asyncio.Future[None]] = {}
-        """By task: set once its machine is taken for lost."""
+        self.replaced: dict[str, asyncio.Future[float]] = {}
+        """By task: set once another process is to take its place, to the seconds until then."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Runs it as the world's own."""
@@ -203,10 +203,11 @@ class World:
             who.note(trace.AskedToStop)
             who.call(who.agent.leave)
 
-    def replace(self, task: str) -> None:
-        """Has the target start another process of this task, whether or not the last one has ended."""
+    def replace(self, task: str, seconds: float) -> None:
+        """Has the target start another process of this task after so many seconds, whether or not the last one has
+        ended."""
         if (gone := self.replaced.get(task)) is not None and not gone.done():
-            gone.set_result(None)
+            gone.set_result(seconds)
 
     def freeze(self, who: Supervisor) -> None:
         """SIGSTOP to all processes of a task."""

@@ -130,7 +130,7 @@ def test_of_two_chiefs_that_take_it_at_the_same_time_one_has_it(
     folder = str(tmp_path)
     write, second = write_json, list[str]()
 
-    def both(path: Path, value: dict[str, object]) -> None:
+    def both(path: Path, value: dict[str, object], **_: object) -> None:
         write(path, value)
         if not second:
             second.append("")
