@@ -70,8 +70,8 @@ def _may_train(lives: Lives, child: Child, successor: Child, at: float) -> float
 def _reached(lives: Lives, process: Process, at: float) -> float:
     """When a task that cannot be reached at that time must have ended, since it was reached again.
 
-    It reports (task_lost at most, or the chief would have missed it), and ends its child (deadlines.stop at most). Where
-    its chief has ended, it waits for deadlines.chief_lost first.
+    It reports (task_lost at most, or the chief would have missed it), and ends its child (deadlines.stop at most).
+    Where its chief has ended, it waits for deadlines.chief_lost first.
     """
     limits = lives.history.spec.deadlines
     allowed, margin = at, limits.task_lost + limits.stop + NOTICE

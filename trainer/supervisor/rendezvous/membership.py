@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -62,8 +61,6 @@ class Membership:
         self._awaited = self.required[-1]
         self._hold = hold_seconds(len(self.required), spec.deadlines.task_lost)
         self.members: dict[str, Member] = {}
-        self._compares_until = math.inf
-        """Until then any difference of times of start counts."""
         self._replaced: set[tuple[str, str]] = set()
         """Tasks with incarnations whose place another one has taken."""
         self.mismatched: dict[str, str] = {}
@@ -89,10 +86,6 @@ class Membership:
             self._differs_since.setdefault(report.task, now)
         return difference
 
-    def begin(self, now: float) -> None:
-        """The chief begins: of two processes of a task, both of which are there, either may report first."""
-        self._compares_until = now + self._spec.deadlines.task_lost
-
     def counts(self, report: Report) -> bool:
         """Whether a report is of the process that has its task's place."""
         member = self.members.get(report.task)
@@ -102,17 +95,15 @@ class Membership:
         """Whether a process may have its task's place.
 
         The last one has it. One that lost it, on a node that could not be reached, does not get it back; one that was
-        asked to stop keeps it until its child has ended. The clocks of two machines differ, so a process that seems to
-        have started a moment earlier counts as the later one too, except while the chief begins: of two that have
-        waited for it, either may report first.
+        asked to stop keeps it until its child has ended. A chief that begins may hear the one before first, so times of
+        start are compared, as far as the clocks of two machines agree.
         """
         member = self.members.get(report.task)
         if (report.task, report.incarnation) in self._replaced:
             return "lost"
         if member is None or self.counts(report) or now - member.seen > self._hold + LATE_SECONDS:
             return "free"
-        doubt = CLOCKS_DIFFER_SECONDS if now >= self._compares_until else 0.0
-        if report.started < member.report.started - doubt:
+        if report.started < member.report.started - CLOCKS_DIFFER_SECONDS:
             self._replaced.add((report.task, report.incarnation))
             return "lost"
         return "taken" if member.report.leaving and member.report.generation else "free"

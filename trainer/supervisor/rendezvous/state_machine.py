@@ -91,7 +91,6 @@ class Rendezvous:
     def begin(self, now: float) -> None:
         """The chief is ready, which may have taken longer than any deadline: from now on it waits for the others."""
         self.waiting.begin(now)
-        self.tasks.begin(now)
 
     def take_over(self, now: float, *, handed_over: bool = False) -> None:
         """An earlier chief was lost while the job ran, or was asked to stop and has left the job to this one."""

@@ -171,7 +171,7 @@ def test_a_chief_that_is_moved_leaves_its_job_to_the_next_one_and_one_that_is_st
     model_dir = str(tmp_path / "model")
 
     async def lead(number: int) -> Reply:
-        chief = chief_of(tmp_path, free, tasks={"worker": 2}, max_restarts=0)
+        chief = chief_of(tmp_path, free, tasks={"worker": 2}, max_restarts=0, deadlines={"task_lost": 2})
         async with leading(chief) as (end, _):
             other = replace(task_report.make_report(chief._agent), task="worker:1", incarnation="other")
             await asyncio.wait_for(chief.answer(replace(other, number=1), 0), 5)
