@@ -111,6 +111,8 @@ def first_verdict_stands(lives: Lives) -> Iterator[Line]:
         if code and lives.disturbed(at - limits.chief_lost - NOTICE, at, (lives.chief,), DISK):
             continue
         for process in processes:
+            if process.code == 2 and lives.disturbed(process.start, process.end, (lives.chief,), DISK):
+                continue  # it can neither read the verdict nor take the place
             if process.end > at + EPSILON and _final(process) and process.code != code:
                 yield say(process.end, process.task, f"process {process.number} ends with {process.code}, {who} {code}")
 

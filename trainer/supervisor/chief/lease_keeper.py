@@ -34,18 +34,25 @@ async def keep(record: Record, agent: Agent, lose: Callable[[], None]) -> None:
     Args:
         lose: called when another chief has taken it.
     """
-    while record.refusal is None:
-        leaving = agent.leaving_since is not None
-        held = await asyncio.to_thread(record.renew, leaving)
-        if record.lease.released:
-            return
-        if not held:
-            lose()
-            return
-        next_at = agent.clock() + RENEW_SECONDS
-        while agent.clock() < next_at and leaving == (agent.leaving_since is not None):
-            record.take_lock()
-            await asyncio.sleep(LEASE_POLL_SECONDS)
+    stop = asyncio.create_task(agent.leaves.wait())
+    try:
+        while record.refusal is None:
+            leaving = agent.leaving_since is not None
+            held = await asyncio.to_thread(record.renew, leaving)
+            if record.lease.released:
+                return
+            if not held:
+                lose()
+                return
+            next_at = agent.clock() + RENEW_SECONDS
+            while agent.clock() < next_at and leaving == (agent.leaving_since is not None):
+                record.take_lock()
+                if leaving:
+                    await asyncio.sleep(LEASE_POLL_SECONDS)
+                else:  # a pod that takes its place may start at once, and must find that this one still saves
+                    await asyncio.wait({stop}, timeout=LEASE_POLL_SECONDS)
+    finally:
+        stop.cancel()
 
 
 def give_up_place(rendezvous: Rendezvous, agent: Agent) -> None:

@@ -59,6 +59,8 @@ class Agent:
         self.standby = Standby(spec, task, log)
         self.changed = asyncio.Event()
         self.leaving_since: float | None = None
+        self.leaves = asyncio.Event()
+        """Set once it was asked to stop."""
         self.ended_early = 0
         self.loss: Loss | None = None
         """Why the running child has ended, or the task cannot go on."""
@@ -295,6 +297,7 @@ class Agent:
     def leave(self) -> None:
         if self.leaving_since is None:
             self.leaving_since = clocks.monotonic()
+            self.leaves.set()
             if self.running is not None and self._has_something_to_save(self.running):
                 self.running.stop()
             elif self.running is not None and not is_server(self.spec, self.task.type):
