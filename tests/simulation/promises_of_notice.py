@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.simulation.lives import DISK, NETWORK, NOTICE, Child, Line, Lives, say
+from tests.simulation.lives import DISK, NETWORK, NOTICE, Child, Line, Lives, Process, say
 from tests.simulation.promises_of_files import facts
 
 TAKES_STACKS = 5.0
@@ -24,7 +24,9 @@ def silence_is_noticed(lives: Lives) -> Iterator[Line]:
         if fault.kind != "freeze" or fault.until < end or fault.task not in lives.members or fault.task == lives.chief:
             continue
         process, chief = lives.running(fault.task, fault.at), lives.running(lives.chief, fault.at)
-        if process is None or chief is None or process.end < end or chief.end < end or process.ordered > fault.at:
+        if process is None or chief is None or process.end < end or chief.end < end:
+            continue
+        if not all(_trains(lives, each, fault.at) for each in (process, chief)):
             continue
         others = [each for each in lives.faults if each is not fault and each.at <= end and each.until >= fault.at]
         if any(each.kind in DISK | NETWORK or each.task in ("", lives.chief) for each in others):
@@ -49,6 +51,12 @@ def hangs_are_noticed(lives: Lives) -> Iterator[Line]:
             continue
         if child.orders and child.orders[0].at < fault.at and child.end > end < child.process.end:
             yield say(end, fault.task, f"child {child.number} hangs since {fault.at:.1f} s, and still runs")
+
+
+def _trains(lives: Lives, process: Process, at: float) -> bool:
+    """Whether a child of it trains, or serves."""
+    children = (each for each in lives.children.values() if each.process is process and each.orders)
+    return any(each.orders[0].at <= at < each.end for each in children)
 
 
 def _only_child(lives: Lives, task: str, at: float) -> Child | None:

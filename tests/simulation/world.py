@@ -85,6 +85,8 @@ class Supervisor:
     def __init__(self, world: World, task: Task, machine: Machine, number: int) -> None:
         self.world, self.task, self.machine, self.number = world, task, machine, number
         self.dead = False
+        self.failing = False
+        """Whether it only reports why it fails: SIGTERM ends it then, as it ends any process."""
         self.backlog: deque[asyncio.Handle] | None = None
         self.began = world.loop.now
         self.agent: Agent | None = None
@@ -104,6 +106,7 @@ class Supervisor:
             code = await self._run(self.agent)
         except TrainerError as error:
             log_lines.log_error(str(error))
+            self.failing = True
             code = error.code if task.is_chief else await report_failure(spec, task, b"", error)
         self.world.exited(self, int(code))
 
@@ -201,7 +204,10 @@ class World:
         """SIGTERM."""
         if not who.dead and who.agent is not None:
             who.note(trace.AskedToStop)
-            who.call(who.agent.leave)
+            if who.failing:
+                self.kill(who)
+            else:
+                who.call(who.agent.leave)
 
     def replace(self, task: str, seconds: float) -> None:
         """Has the target start another process of this task after so many seconds, whether or not the last one has
