@@ -18,7 +18,7 @@ from trainer.model_dir import result
 from trainer.model_dir.files import write_json
 from trainer.supervisor.chief.saved_state import Record
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
-from trainer.supervisor.task import figures
+from trainer.supervisor.task import figures, follower
 
 SCHEDULES = 40
 SPEC: dict[str, Any] = {
@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
                   "evaluation": 10, "stop": 3},
 }  # fmt: skip
 MIRRORED = {"strategy": "multi_worker_mirrored", "tasks": {"chief": 1, "worker": 2}}
-_reply, _save, _phases = Rendezvous.reply, Record._save, figures.phases
+_reply, _save, _phases, _end = Rendezvous.reply, Record._save, figures.phases, follower._end
 
 
 def fault(kind: str, task: str = "chief:0", at: float = 1.0, seconds: float = 2.0, amount: float = 0.9) -> Fault:
@@ -50,6 +50,10 @@ def broken(histories: list[Case]) -> list[str]:
 
 def before(name: str, place: object, old: Any) -> Any:
     return mock.patch.object(place, name, old)
+
+
+def _end_of_generation_0(agent: Any, reply: Any) -> Any:
+    return _end(agent, reply if reply.version else replace(reply, generation=0))
 
 
 def _unsynced_result(path: Path, value: Any, **_: object) -> None:
@@ -76,6 +80,14 @@ FOUND = {
         cases([fault("lie", at=0.05)]),
         before("phases", figures, lambda started, times: {"first_step": times["step"] - times["warm"]}),
         "KeyError",
+    ),
+    "an evaluator whose chief had left scored in generation 0": (
+        cases(
+            [fault("cut", "evaluator:0", at=1.5, seconds=15), fault("crash", "evaluator:0", at=2.5)],
+            tasks={"chief": 1, "worker": 1, "evaluator": 1},
+        ),
+        before("_end", follower, _end_of_generation_0),
+        "generation 0 begins after generation 1",
     ),
 }
 
