@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import inf
 
-from tests.simulation.lives import AWAY, EPSILON, NOTICE, Line, Lives, Process, longest_calm, say
+from tests.simulation.lives import AWAY, EPSILON, NETWORK, NOTICE, Line, Lives, Process, longest_calm, say
 from tests.simulation.promises_of_files import facts
 
 SHARE = 0.9
@@ -187,14 +187,16 @@ def _overdue(lives: Lives, process: Process) -> str:
 
 
 def _replaced(lives: Lives, process: Process) -> str:
-    """20: another process of the task was started after this one.
+    """20: another process of the task was started after this one, or ran on while this one could not be reached.
 
     Which of two was started later is known by the clocks of their machines (communication.md does not say more).
     """
     if any(fault.kind == "clock" for fault in lives.faults):
         return ""
+    others = [p for p in lives.of_task[process.task] if p is not process and p.start <= process.end <= p.end + EPSILON]
+    apart = lives.disturbed(process.start, process.end, (process.task, lives.chief), NETWORK)
     later = (p for p in lives.of_task[process.task] if p.number > process.number and p.start <= process.end)
-    return "" if any(later) else "no other process has its place"
+    return "" if any(later) or (apart and others) else "no other process has its place"
 
 
 def _stopped(lives: Lives, process: Process) -> str:

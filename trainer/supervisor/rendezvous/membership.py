@@ -96,17 +96,21 @@ class Membership:
 
         The last one has it. One that lost it, on a node that could not be reached, does not get it back; one that was
         asked to stop keeps it until its child has ended. A chief that begins may hear the one before first, so times of
-        start are compared, as far as the clocks of two machines agree.
+        start are compared, as far as the clocks of two machines agree. The one that began earlier waits while the other
+        is late, and has the place if that one is lost: its clock may be wrong.
         """
         member = self.members.get(report.task)
         if (report.task, report.incarnation) in self._replaced:
             return "lost"
-        if member is None or self.counts(report) or now - member.seen > self._hold + LATE_SECONDS:
+        if member is None or self.counts(report):
             return "free"
+        late = now - member.seen > self._hold + LATE_SECONDS
         if report.started < member.report.started - CLOCKS_DIFFER_SECONDS:
+            if late:
+                return "free" if now - member.seen > self._spec.deadlines.task_lost else "taken"
             self._replaced.add((report.task, report.incarnation))
             return "lost"
-        return "taken" if member.report.leaving and member.report.generation else "free"
+        return "taken" if member.report.leaving and member.report.generation and not late else "free"
 
     def add(self, report: Report, now: float) -> Member:
         """Adds a member, or replaces it by its next supervisor."""

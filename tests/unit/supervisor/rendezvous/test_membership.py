@@ -36,12 +36,14 @@ def test_each_silence_is_noticed_at_the_first_beat_after_its_deadline(seed: int)
 
 
 @pytest.mark.parametrize(("workers", "alive"), [(2, 3.0), (1498, 4.5)])
-def test_another_process_has_the_place_of_one_whose_next_report_is_late(workers: int, alive: float) -> None:
-    """Until then the one that started later has it."""
+def test_one_that_started_earlier_has_the_place_of_one_that_is_lost(workers: int, alive: float) -> None:
+    """It waits while that one is late, and has lost its place once that one reports."""
     job = Job({"worker": workers, "ps": 1})
     job.arrive("worker:1")
     earlier = replace(job.reports["worker:1"], incarnation="another", started=-10.0)
-    assert job.core.tasks.place(earlier, alive + 0.1) == "free"
+    lost = job.core.spec.deadlines.task_lost
+    assert [job.core.tasks.place(earlier, now) for now in (alive + 0.1, lost - 0.1)] == ["taken", "taken"]
+    assert job.core.tasks.place(earlier, lost + 0.1) == "free"
     assert job.core.tasks.place(earlier, alive - 0.1) == "lost"
 
 
