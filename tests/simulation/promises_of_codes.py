@@ -89,9 +89,10 @@ def _missing(lives: Lives, process: Process) -> str:
 
 
 def _mismatch(lives: Lives, process: Process) -> str:
-    """11: all tasks of a history are alike, so one did not answer at its address, for 60 s."""
+    """11: all tasks of a history are alike, so one did not answer at its address, for 60 s; or a stranger who has the
+    secret sent what a task of another cluster would."""
     begin = process.end - ADDRESS - 2 * NOTICE - lives.history.spec.deadlines.task_lost
-    kinds = AWAY | {"lie"}
+    kinds = AWAY | {"lie", "garbage"}
     return (
         "" if lives.disturbed(begin, process.end, lives.history.tasks, kinds) else "each task answered at its address"
     )

@@ -16,6 +16,7 @@ from tests.simulation.history import Case
 from trainer.job.load import build
 from trainer.model_dir import result
 from trainer.model_dir.files import write_json
+from trainer.supervisor.chief.chief import Chief
 from trainer.supervisor.chief.saved_state import Record
 from trainer.supervisor.rendezvous.state_machine import Rendezvous
 from trainer.supervisor.task import figures, follower
@@ -32,6 +33,7 @@ SPEC: dict[str, Any] = {
 }  # fmt: skip
 MIRRORED = {"strategy": "multi_worker_mirrored", "tasks": {"chief": 1, "worker": 2}}
 _reply, _save, _phases, _end = Rendezvous.reply, Record._save, figures.phases, follower._end
+_take_place = Chief._take_place
 
 
 def fault(kind: str, task: str = "chief:0", at: float = 1.0, seconds: float = 2.0, amount: float = 0.9) -> Fault:
@@ -54,6 +56,11 @@ def before(name: str, place: object, old: Any) -> Any:
 
 def _end_of_generation_0(agent: Any, reply: Any) -> Any:
     return _end(agent, reply if reply.version else replace(reply, generation=0))
+
+
+def _answers_at_once(self: Any, *, waits: bool) -> None:
+    _take_place(self, waits=waits)
+    self._ready.set()
 
 
 def _unsynced_result(path: Path, value: Any, **_: object) -> None:
@@ -80,6 +87,14 @@ FOUND = {
         cases([fault("lie", at=0.05)]),
         before("phases", figures, lambda started, times: {"first_step": times["step"] - times["warm"]}),
         "KeyError",
+    ),
+    "a chief answered before it knew how the job had ended": (
+        cases(
+            [fault("zombie", at=0.8, seconds=7), fault("errors", at=0.93), fault("disk slow", at=1.23, seconds=16)],
+            on_kubernetes=False,
+        ),
+        before("_take_place", Chief, _answers_at_once),
+        "had written to the journal an end with",
     ),
     "an evaluator whose chief had left scored in generation 0": (
         cases(

@@ -58,7 +58,7 @@ class Chief:
         self.logs: JobLogs | None = None
         self._page: LivePage | None = None
         self._ready = asyncio.Event()
-        """Set once this is the chief; it answers no reports while it waits for the one before."""
+        """Set once it leads the job or knows how that has ended; before, an answer might be another end."""
         self._take_place(waits=True)
 
     def _take_place(self, *, waits: bool) -> None:
@@ -86,8 +86,6 @@ class Chief:
         self._dialler = Dialler(self._spec.name, self._task, self._rendezvous, self._clock, self._announce)
         # Before any other task reports: the others are compared with the chief.
         self._rendezvous.report(task_report.make_report(self._agent), begun)
-        if not self._record.waits:
-            self._ready.set()
 
     def _advanced(self) -> bool | None:
         """Whether the files or the output of a program show progress since the last call; None if they never have."""
@@ -128,30 +126,45 @@ class Chief:
     async def _begin(self, session: ClientSession) -> None:
         """Leads the job, unless its end is known already."""
         try:
-            # In a thread: it takes seconds for a large dataset.
-            digest = self._agent.workload_digest
-            key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
-            self._job_end.key = key
-            if (end := self._record.repeats) is not None:
-                self._end_report.told = True
-                self._rendezvous.end(Exit(end.code), end.message)
-            elif found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
-                self._end_report.told = True
-                self._rendezvous.end(Exit.OK, "", found.steps)
-            elif self._record.refusal is not None:
-                raise self._record.refusal
-            elif self._record.continues and self._spec.resume == "none":
-                self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
-            else:
-                self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
-                if self._record.continues:
-                    self._rendezvous.gathering.hangs = self._record.state.hangs
-                    self._rendezvous.take_over(self._clock(), handed_over=self._record.handed_over)
-                self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
-                self._follow_with_observers()
+            try:
+                leads = await self._prepare()
+            finally:
+                self._ready.set()
+            if leads:
                 await self._lead(session)
         except TrainerError as error:
             self._fail(error)
+
+    async def _prepare(self) -> bool:
+        """Looks at what is in model_dir; returns whether the job is to be led.
+
+        Raises:
+            TrainerError: it cannot be.
+        """
+        # In a thread: it takes seconds for a large dataset.
+        digest = self._agent.workload_digest
+        key = await asyncio.to_thread(compatibility.key, self._spec, self._task.counts, digest)
+        self._job_end.key = key
+        if (end := self._record.repeats) is not None:
+            self._end_report.told = True
+            self._rendezvous.end(Exit(end.code), end.message)
+            return False
+        if found := await asyncio.to_thread(earlier_run.result_of_this_job, self._spec, key):
+            self._end_report.told = True
+            self._rendezvous.end(Exit.OK, "", found.steps)
+            return False
+        if self._record.refusal is not None:
+            raise self._record.refusal
+        if self._record.continues and self._spec.resume == "none":
+            self._rendezvous.end(Exit.GAVE_UP, "the chief was lost, and the program does not resume (resume: none)")
+            return False
+        self._job_end.warnings = earlier_run.check_checkpoint(self._spec, key)
+        if self._record.continues:
+            self._rendezvous.gathering.hangs = self._record.state.hangs
+            self._rendezvous.take_over(self._clock(), handed_over=self._record.handed_over)
+        self._record.accept(preflight.control_address(self._task)[1], self._agent.incarnation)
+        self._follow_with_observers()
+        return True
 
     def _fail(self, error: TrainerError) -> None:
         if error.code is Exit.REPLACED:
