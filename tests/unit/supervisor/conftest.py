@@ -29,10 +29,11 @@ def free() -> int:
 
 @pytest.fixture
 def chief(tmp_path: Path) -> Iterator[Chief]:
-    """A chief of three workers, none of which came yet."""
+    """A chief of three workers, none of which came yet. It leads a job that is new."""
     tasks = {"worker": 3}
     spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": tasks, "model_dir": str(tmp_path)})
     task = tasks_of(spec)[0]
     chief = Chief(Agent(spec, task, Path(os.devnull)))
+    chief._ready.set()
     yield chief
     chief._record.lock.close()

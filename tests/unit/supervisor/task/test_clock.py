@@ -81,6 +81,7 @@ def chief(tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch) -> Iter
     agent = Agent(spec, tasks_of(spec)[0], Path(os.devnull))
     agent.clock = ListeningClock(times.monotonic)
     chief = Chief(agent)
+    chief._ready.set()
     yield chief
     chief._record.lock.close()
 
