@@ -96,6 +96,11 @@ FOUND = {
         before("_take_place", Chief, _answers_at_once),
         "had written to the journal an end with",
     ),
+    "a chief was killed between the words and the deed of its job's end": (
+        [replace(history.case(44007575), plan=history.case(44007575).plan[:2])],
+        before("_end_that_was_told", Record, lambda _: None),
+        "had written to the journal an end with 14",
+    ),
     "an evaluator whose chief had left scored in generation 0": (
         cases(
             [fault("cut", "evaluator:0", at=1.5, seconds=15), fault("crash", "evaluator:0", at=2.5)],

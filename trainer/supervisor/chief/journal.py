@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from trainer.job.errors import TrainerError
 from trainer.model_dir import journal, layout
 from trainer.protocol import facts
-from trainer.protocol.facts import Began, Entry
+from trainer.protocol.facts import Began, Ended, Entry
 from trainer.protocol.log_lines import log_line
 
 MOST_WAITING = 1000
@@ -49,6 +49,19 @@ class Journal:
 
 def since_it_began(directory: str) -> list[Entry]:
     """The facts of a job since it began, or began anew after a stop or a failure."""
+    return _since_it_began(directory)[1]
+
+
+def end_of(directory: str, run: str) -> Ended | None:
+    """How this run of the job ended, if it has."""
+    began, entries = _since_it_began(directory)
+    ends = [entry.fact for entry in entries if isinstance(entry.fact, Ended)]
+    return ends[-1] if ends and began is not None and began.run == run else None
+
+
+def _since_it_began(directory: str) -> tuple[Began | None, list[Entry]]:
     entries = [entry for line in journal.read(directory) if (entry := facts.parse(line))]
-    began = [i for i, entry in enumerate(entries) if isinstance(entry.fact, Began)]
-    return entries[began[-1] + 1 :] if began else entries
+    for i in reversed(range(len(entries))):
+        if isinstance(began := entries[i].fact, Began):
+            return began, entries[i + 1 :]
+    return None, entries

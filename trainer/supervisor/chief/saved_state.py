@@ -19,7 +19,7 @@ from trainer.model_dir.files import write_json
 from trainer.model_dir.lease import Lease, Predecessor
 from trainer.model_dir.stacks import Stacks
 from trainer.protocol.facts import Entry, Note
-from trainer.supervisor.chief.journal import since_it_began
+from trainer.supervisor.chief.journal import end_of, since_it_began
 from trainer.supervisor.rendezvous import chronicle
 from trainer.supervisor.rendezvous.chronicle import Chronicle
 from trainer.supervisor.rendezvous.progress import Progress
@@ -61,7 +61,9 @@ class Record:
         # The wall clock, which may step, is used only to compare with other machines.
         before = max(age, up - self.state.up if same else clocks.wall() - self.state.started)
         self.started = clocks.monotonic() - before
-        ended = self.state.end
+        ended = self.state.end or self._end_that_was_told()
+        self._told = ended is not self.state.end
+        """Whether the chief before told the others of the end, and was lost before it had saved it."""
         self.repeats = ended if ended and ended.run and ended.run == self.run and not _may_change(ended.code) else None
         """How this run ended before its chief was started again, if a restart changes nothing."""
         # A program that does not resume begins anew, in all tasks.
@@ -87,6 +89,15 @@ class Record:
         self._saved = clock()
         self.accepted = False
         """Whether this start was accepted; a refused one must keep the state.json of the job that may be resumed."""
+
+    def _end_that_was_told(self) -> job_state.End | None:
+        """The end of this run in the journal, where it is before any other task hears of it."""
+        if self.waits or self.refusal is not None or not self.state.generation or not self.run:
+            return None
+        told = end_of(self._directory, self.run)
+        if told is None or told.code == Exit.OK or _may_change(told.code):
+            return None
+        return job_state.End(self._spec.name, told.code, told.message, self.run)
 
     def _kept(self) -> list[Entry]:
         """What happened before, if an earlier chief of this job was lost."""
@@ -220,7 +231,7 @@ class Record:
             self.save(generation)
         elif end.code == Exit.OK:
             job_state.forget(self._directory)
-        elif self.accepted:
+        elif self.accepted or self._told:
             self.state.generation = generation
             saved = job_state.fail(self._directory, self.state)
         lease.release(self._directory, self.lease)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
@@ -38,7 +39,8 @@ GONE_SECONDS = 3.0
 async def follow(agent: Agent, session: ClientSession) -> Exit:
     """Runs until the chief replies that the job is over, this task may leave, or the chief is lost."""
     term = 0  # the highest that a chief has replied with
-    known, seen, logged, last = 0, agent.clock(), agent.clock(), None
+    generation = 0  # the newest: a chief that begins after the job's end knows none
+    known, seen, logged, heard = 0, agent.clock(), agent.clock(), False
     asked: float | None = None  # time of the oldest unanswered report, including time in which this process was stopped
     while True:
         asked = asked or clocks.monotonic()
@@ -49,7 +51,7 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
                 raise ConnectionError("a chief replies that has lost its place to another one")
         except ConnectionError as error:
             now = agent.clock()
-            if (code := await _without_chief(agent, now - seen, last, error)) is not None:
+            if (code := await _without_chief(agent, now - seen, generation, heard, error)) is not None:
                 return code
             if now - logged > LOG_SECONDS:
                 log_line(f"{agent.task.name} is waiting for the chief ({error}), {now - seen:.0f} s so far")
@@ -60,9 +62,10 @@ async def follow(agent: Agent, session: ClientSession) -> Exit:
         if reply is None:
             known = 0
             continue
-        seen, known, last, term = agent.clock(), reply.version, reply, max(term, reply.term)
+        seen, known, heard, term = agent.clock(), reply.version, True, max(term, reply.term)
+        generation = max(generation, reply.generation)
         if reply.phase in ("done", "failed"):
-            return _exit_code(await _end(agent, reply))
+            return _exit_code(await _end(agent, replace(reply, generation=generation)))
         if (waited := clocks.monotonic() - asked) > agent.spec.deadlines.task_lost:
             _end_child_without_tickets(agent, waited)
         asked = None
@@ -139,8 +142,10 @@ def _patience(agent: Agent, heard: bool) -> tuple[float, str]:
     return deadlines.chief_lost, "deadlines.chief_lost"
 
 
-async def _without_chief(agent: Agent, seconds: float, last: Reply | None, error: ConnectionError) -> Exit | None:
-    """After this many seconds without a reply since the last one: this task's exit code, or None to try again."""
+async def _without_chief(
+    agent: Agent, seconds: float, generation: int, heard: bool, error: ConnectionError
+) -> Exit | None:
+    """After this many seconds without a reply: this task's exit code, or None if it is to try again."""
     if agent.leaving_since is not None:
         return Exit.STOPPED
     await agent.look_after_children()
@@ -150,12 +155,12 @@ async def _without_chief(agent: Agent, seconds: float, last: Reply | None, error
     # In a thread: the volume may be slow.
     if seconds > GONE_SECONDS and (found := await asyncio.to_thread(result.completed, *job)):
         log_line(f"{task.name}: the chief is gone, and the job is complete")
-        return await _end(agent, Reply("done", 1, last.generation if last else 0, 0, step=found.steps))
-    limit, deadline = _patience(agent, heard=last is not None)
+        return await _end(agent, Reply("done", max(1, generation), 0, 0, step=found.steps))
+    limit, deadline = _patience(agent, heard)
     if seconds > limit:
         log_error(_chief_lost(task, limit, deadline, str(error)))
         # A pod that came after the job's end would be replaced and wait as long: the chief's Job has the outcome.
-        return Exit.OK if last is None and environment.FOLLOWS in os.environ else Exit.CHIEF_LOST
+        return Exit.OK if not heard and environment.FOLLOWS in os.environ else Exit.CHIEF_LOST
     return None
 
 
