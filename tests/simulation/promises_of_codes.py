@@ -103,10 +103,19 @@ def _by_child(lives: Lives, process: Process) -> str:
     return "" if _child_failed(lives, process.end) else "no child gave a reason"
 
 
+def _last_new_step(lives: Lives, process: Process, seconds: float) -> int:
+    """The generation of the last new step, of those whose children lived for so long after it."""
+    newest, highest = 0, 0
+    for step in lives.chief_steps if lives.trains else ():
+        if step.at <= process.end and step.step > highest and lives.children[step.child].end > step.at + seconds:
+            highest, newest = step.step, max(newest, step.generation)
+    return newest
+
+
 def _gave_up(lives: Lives, process: Process) -> str:
     """14: max_restarts generations in a row, or as many children of a ps-worker, without a new step.
 
-    A step counts if its child lived for a second longer: its supervisor may not have heard of it. Of a ps-worker's
+    Of a step that a child made in its last second its supervisor may have heard, or not. Of a ps-worker's
     own steps the trace has none, so all its children count. The generations are those of the journal. `resume: none` is
     as max_restarts: 0 (docs/programs.md).
     """
@@ -115,12 +124,9 @@ def _gave_up(lives: Lives, process: Process) -> str:
     spec = lives.history.spec
     if spec.resume == "none" or lives.lie:
         return ""
-    newest, highest = 0, 0
-    for step in lives.chief_steps if lives.trains else ():
-        if step.at <= process.end and step.step > highest and lives.children[step.child].end > step.at + 1:
-            highest, newest = step.step, max(newest, step.generation)
     formed = (fact.get("number") for event, fact in facts(lives, "formed") if event.at <= process.end)
     last = max((number for number in formed if isinstance(number, int)), default=0)
+    newest = min(_last_new_step(lives, process, seconds) for seconds in (0, 1))
     if last - newest >= spec.max_restarts:
         return ""
     for task in lives.alone:

@@ -31,6 +31,9 @@ def silence_is_noticed(lives: Lives) -> Iterator[Line]:
         others = [each for each in lives.faults if each is not fault and each.at <= end and each.until >= fault.at]
         if any(each.kind in DISK | NETWORK or each.task in ("", lives.chief) for each in others):
             continue
+        absences = (each for task in lives.members if task not in lives.alone for each in lives.absences(task))
+        if any(begin < end and over > fault.at for begin, over in absences):
+            continue  # the generation may have ended: then the job waits for all
         if not any(fault.at - NOTICE <= at <= end for at in notices):
             yield say(end, fault.task, f"process {process.number} is frozen since {fault.at:.1f} s, and not lost")
 

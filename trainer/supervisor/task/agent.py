@@ -31,6 +31,7 @@ from trainer.supervisor.task.own_stacks import OwnStacks
 from trainer.supervisor.task.task_logs import TaskLogs
 from trainer.workloads.digests import file_digests, require_unchanged
 
+LAST_REPLY_SECONDS = 0.5
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -150,6 +151,13 @@ class Agent:
     @property
     def restarts_alone(self) -> bool:
         return restarts_alone(self.spec, self.task.name, task_name(*self.task.chief))
+
+    @property
+    def seconds_to_stop(self) -> float | None:
+        """The time that is left to a task that was asked to stop, to hear from its chief."""
+        if self.leaving_since is None:
+            return None
+        return max(LAST_REPLY_SECONDS, self.leaving_since + self.spec.deadlines.stop - clocks.monotonic())
 
     @property
     def stop_deadline_passed(self) -> bool:

@@ -122,13 +122,17 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
     hold = peers.hold_seconds(len(agent.task.members()), agent.spec.deadlines.task_lost)
     asking = asyncio.create_task(peers.send_report(session, chief, report, known, agent.secret, hold))
     change = asyncio.create_task(agent.changed.wait())
-    await asyncio.wait({asking, change}, return_when=asyncio.FIRST_COMPLETED)
+    left = agent.seconds_to_stop
+    await asyncio.wait({asking, change}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    changed = agent.changed.is_set()
     agent.changed.clear()
     change.cancel()
     if asking.done():
         return asking.result()
     asking.cancel()
     await asyncio.wait({asking})
+    if left is not None and not changed:
+        raise ConnectionError("no reply until deadlines.stop")
     return None
 
 
