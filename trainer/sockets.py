@@ -1,13 +1,15 @@
-"""Who owns a socket: the user at the other end of a connection over loopback, and the process that holds a port.
+"""The socket at which a task listens for gradients; and who owns a socket: the user at the other end of a connection
+over loopback, and the process that holds a port.
 
-Both are known only on Linux. Elsewhere each connection counts as this user's, and the process that holds a port is not
-named.
+These owners are known only on Linux. Elsewhere each connection counts as this user's, and the process that holds a port
+is not named.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import os
 import socket
 import struct
@@ -16,8 +18,29 @@ from pathlib import Path
 from trainer import host
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
+from trainer.job.names import gradients_port
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20
+
+
+def listen_for_gradients(task: Task) -> socket.socket:
+    """A socket to which the task before this one connects: on loopback if the whole cluster is there, otherwise at the
+    port that a NetworkPolicy allows, or any if that is taken.
+
+    Raises:
+        UserError: no port is free.
+    """
+    assert task.address is not None
+    name, port = task.address
+    if task.on_loopback:
+        return socket.create_server((name, 0), family=socket.AF_INET6 if ":" in name else socket.AF_INET)
+    families = (True, False) if socket.has_dualstack_ipv6() else (False,)
+    for wanted, any_family in itertools.product((gradients_port(port), 0), families):
+        family = socket.AF_INET6 if any_family else socket.AF_INET
+        # Another task of this machine may have the port, or it is beyond 65535; a host may have no IPv6.
+        with contextlib.suppress(OSError, OverflowError):
+            return socket.create_server(("", wanted), family=family, dualstack_ipv6=any_family)
+    raise UserError(f"{task.name}: no port is free to listen on for gradients")
 
 
 def is_own(user: int | None) -> bool:

@@ -154,8 +154,10 @@ def test_prometheus_scrapes_every_task_and_reaches_nothing_else(tour: Tour, else
 
 
 def test_another_pod_is_refused_by_the_network_policy_and_not_without_it(tour: Tour, elsewhere: Namespace) -> None:
+    """TensorFlow has no server in a job whose tasks form a ring."""
     addresses = [tour.job.pods(each)[0]["status"]["podIP"] for each in ("chief", "worker")]
-    doors = [(address, port) for address in addresses for port in (2222, 3222)]
+    assert [knock(tour.space, "job/digits-worker", address, 2222) for address in addresses] == ["closed"] * 2
+    doors = [(address, port) for address in addresses for port in (5222, 3222)]
     assert [knock(elsewhere, "stranger", *door) for door in doors] == ["closed"] * 4
     assert [knock(tour.space, "job/digits-worker", *door) for door in doors] == ["open"] * 4
     # Longer than the chief tries: it has found that the policy is enforced.

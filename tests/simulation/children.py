@@ -58,7 +58,9 @@ class SimulatedProcess:
 
     # The door. ------------------------------------------------------------------------------------
 
-    async def start_child(self, words: Sequence[str], environ: Mapping[str, str], log: Path, take: Take | None) -> None:
+    async def start_child(
+        self, words: Sequence[str], environ: Mapping[str, str], log: Path, take: Take | None, listener: object
+    ) -> None:
         self._start(self._live(), self._beat())
 
     def listen(self, on_report: Take) -> str:
@@ -271,12 +273,16 @@ class Training:
         self.names = [name for name in world.tasks if not name.startswith("evaluator")]
         self.begun = False
         self.made: dict[str, int] = {}
+        self.following: list[int] = []
+        """The ports to which those in a ring connect."""
 
-    def join(self, child: SimulatedProcess) -> None:
+    def join(self, child: SimulatedProcess, go: Go) -> None:
         self.children[child.owner.task.name] = child
+        self.following += [go.ring.following] if go.ring else []
         if not self.begun and len(self.children) == len(self.names):
             self.begun = True
-            self.world.spawn(self._train())
+            if not self.following or sorted(self.following) == sorted(c.owner.number for c in self.children.values()):
+                self.world.spawn(self._train())
 
     @property
     def chief(self) -> SimulatedProcess:
@@ -348,5 +354,7 @@ class Trainings:
         self._of: dict[tuple[int, str], Training] = {}
 
     def join(self, child: SimulatedProcess, go: Go) -> None:
-        """Children find each other by their addresses: those of one generation are one training."""
-        self._of.setdefault((go.generation, ""), Training(self._world, go)).join(child)
+        """Children find each other by their addresses, and those of a ring by its key: those of one generation are one
+        training."""
+        key = go.generation, go.ring.key if go.ring else ""
+        self._of.setdefault(key, Training(self._world, go)).join(child, go)

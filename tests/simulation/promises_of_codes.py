@@ -14,6 +14,8 @@ RETURN = 20.0
 """How long a task that has come back is not yet there. docs/operating.md, Troubleshooting: TensorFlow's import takes
 2 to 4 s of one core for each task; docs/architecture.md: the chief must have connected to it.
 """
+CLOCKS = 3.0
+"""CHANGELOG.md: differences up to 2 s are of clocks, not of processes. The clocks of this world differ by a second."""
 ADDRESS = 60.0
 """docs/operating.md, How it behaves: a task that does not answer at its address has 60 s."""
 
@@ -196,13 +198,16 @@ def _overdue(lives: Lives, process: Process) -> str:
 def _replaced(lives: Lives, process: Process) -> str:
     """20: another process of the task was started after this one, or ran on while this one could not be reached.
 
-    Which of two was started later is known by the clocks of their machines (communication.md does not say more).
+    Which of two was started later is known by the clocks of their machines, which may differ by CLOCKS
+    (communication.md does not say more).
     """
     if any(fault.kind == "clock" for fault in lives.faults):
         return ""
     others = [p for p in lives.of_task[process.task] if p is not process and p.start <= process.end <= p.end + EPSILON]
     apart = lives.disturbed(process.start, process.end, (process.task, lives.chief), NETWORK)
-    later = (p for p in lives.of_task[process.task] if p.number > process.number and p.start <= process.end)
+    later = (
+        p for p in lives.of_task[process.task] if p is not process and process.start - CLOCKS <= p.start <= process.end
+    )
     return "" if any(later) or (apart and others) else "no other process has its place"
 
 

@@ -54,6 +54,10 @@ def before(name: str, place: object, old: Any) -> Any:
     return mock.patch.object(place, name, old)
 
 
+def _reply_to_all(self: Any, task: str | None = None) -> Any:
+    return replace(_reply(self), following=self.tasks.following(task) if task else 0)
+
+
 def _end_of_generation_0(agent: Any, reply: Any) -> Any:
     return _end(agent, reply if reply.version else replace(reply, generation=0))
 
@@ -80,7 +84,7 @@ FOUND = {
     ),
     "a task joined a generation that was about to end": (
         cases([fault("kill", "worker:1", at=1.2), fault("stop", at=1.25)]),
-        before("reply", Rendezvous, lambda self, task=None: _reply(self)),
+        before("reply", Rendezvous, _reply_to_all),
         "begins twice",
     ),
     "an event of a step before the imports were done ended the chief": (
@@ -131,6 +135,10 @@ def test_a_complete_job_on_a_read_only_disk_is_complete() -> None:
 
 def test_a_late_write_of_the_result_is_no_other_chief_s() -> None:
     assert broken(cases([fault("disk slow", at=1, seconds=6), fault("stop", at=4, amount=0.1)])) == []
+
+
+def test_a_question_that_fails_while_it_is_given_up_is_no_error() -> None:
+    assert broken([history.case(46079095)]) == []
 
 
 def test_a_history_is_the_same_each_time() -> None:

@@ -23,7 +23,7 @@ from tests.simulation import loop as loops
 from tests.simulation import trace
 from tests.simulation.loop import Loop
 from tests.simulation.network import Network, spawn
-from trainer import clocks, host, ids
+from trainer import clocks, host, ids, sockets
 from trainer.job.cluster import Task, tasks_of
 from trainer.job.errors import Exit, TrainerError
 from trainer.job.spec import JobSpec
@@ -77,6 +77,19 @@ class Machine:
     @property
     def boot(self) -> str:
         return f"boot {self.number}"
+
+
+@dataclass
+class Listener:
+    """With which a task's children listen for gradients: at a port of the supervisor's number."""
+
+    port: int
+
+    def getsockname(self) -> tuple[str, int]:
+        return "0.0.0.0", self.port
+
+    def close(self) -> None:
+        pass
 
 
 class Supervisor:
@@ -256,6 +269,7 @@ class World:
             (peers, "who_is_there", self.network.who_is_there),
             (peers, "client", contextlib.nullcontext),
             (process, "Process", SimulatedProcess),
+            (sockets, "listen_for_gradients", lambda _: Listener(current().number)),
             (agents, "file_digests", lambda _: _DIGESTS),
             (agents, "require_unchanged", lambda *_: None),
             (log_lines, "_print", self._print),

@@ -141,6 +141,7 @@ def chief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chief]:
     monkeypatch.setattr(peers, "HOLD_SECONDS", 0.0)
     spec = spec_of(tmp_path)
     chief = Chief(Agent(spec, tasks_of(spec)[0], Path(os.devnull)))
+    chief._ready.set()
     yield chief
     chief._record.lock.close()
 

@@ -1,6 +1,6 @@
 """Orders: messages from a supervisor to its child, as JSON lines on the child's stdin.
 
-{"go": {"generation": 1, "resume_step": 500}}
+{"go": {"generation": 1, "resume_step": 500, "ring": {"following": 4222, "key": "c0ffee"}}}
 {"stop": true}
 {"final": 1000, "score": true}
 {"silent": ["worker:1"]}
@@ -15,11 +15,23 @@ from typing import TypeAlias
 
 
 @dataclass
+class Neighbours:
+    """The tasks beside this one in the ring of a generation."""
+
+    following: int
+    """The port of the next task."""
+    key: str
+    """By which they know each other, in hexadecimal digits."""
+
+
+@dataclass
 class Go:
     """Join this generation, and train from this step."""
 
     generation: int
     resume_step: int
+    ring: Neighbours | None = None
+    """Of a job whose tasks form one."""
 
 
 @dataclass
@@ -66,6 +78,13 @@ def write_order(order: Order) -> bytes:
     return (json.dumps(body) + "\n").encode()
 
 
+def _neighbours(value: object) -> Neighbours | None:
+    match value:
+        case {"following": int(port), "key": str(key)}:
+            return Neighbours(port, key)
+    return None
+
+
 def read_order(line: str) -> Order | None:
     """The order in a line; None if it is not one."""
     try:
@@ -81,6 +100,6 @@ def read_order(line: str) -> Order | None:
             return Silent(frozenset(tasks))
         case {"final": int(step), **others}:
             return Final(step, others.get("score") is not False)
-        case {"go": {"generation": int(generation), "resume_step": int(step)}}:
-            return Go(generation, step)
+        case {"go": {"generation": int(generation), "resume_step": int(step), **others}}:
+            return Go(generation, step, _neighbours(others.get("ring")))
     return None

@@ -96,6 +96,8 @@ class Report:
     restarted_for: Loss | None = None
     """The loss after which the child was last restarted alone."""
     standby: bool = False
+    gradients: Number = 0
+    """The port at which its child listens for gradients; 0 of a task without a ring."""
     hangs: bool = False
     """Whether its child gives no sign of life, and will be killed."""
     stacks: TaskStacks | None = None
@@ -129,6 +131,8 @@ class Reply:
     """Number of the chief's question for the stacks of all tasks, or 0."""
     term: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Number of the chief's lease: the replies of a chief that has lost it have a lower one."""
+    following: Number = 0
+    """The port for gradients of the task that follows this one in the ring, or 0."""
     lines_after: Annotated[int, Field(ge=NOBODY_LOOKS, lt=2**53)] = NOBODY_LOOKS
     """The task's last line that the chief has; NOBODY_LOOKS if it wants none."""
 

@@ -87,8 +87,9 @@ def _run(spec: JobSpec, task: Task, channel: Channel) -> None:
         del os.environ["TF_CONFIG"]
     _warm(channel)
     go = channel.go.get()
-    _close_to_others(spec, task, channel)
-    _loop(spec, task).run(spec, task, loaded, go.resume_step, channel)
+    if go.ring is None:
+        _close_to_others(spec, task, channel)
+    _loop(spec, task).run(spec, task, loaded, go, channel)
 
 
 def _import(spec: JobSpec, task: Task) -> None:

@@ -15,9 +15,10 @@ from trainer.job import derived
 from trainer.job.cluster import Task
 from trainer.job.errors import UserError
 from trainer.job.spec import JobSpec
-from trainer.model_dir import compatibility
+from trainer.model_dir import checkpoint, compatibility
 from trainer.protocol import events
 from trainer.training import inputs
+from trainer.training.exchange import broadcast
 from trainer.training.exchange.ring import Ring
 from trainer.training.inputs.records.opened import opened
 from trainer.training.inputs.records.reader import Records
@@ -74,6 +75,14 @@ class TrainingTask:
     @cached_property
     def learning_rate(self) -> float:
         return derived.learning_rate(self.spec, self.task.counts)
+
+    def from_chief(self, values: checkpoint.Values, use: int) -> checkpoint.Values:
+        """The chief's values on every task; see broadcast.py."""
+        return broadcast.from_chief(values, self.task, self.ring, use)
+
+    def text_from_chief(self, text: str, use: int) -> str:
+        """The chief's text on every task."""
+        return broadcast.text_from_chief(text, self.task, self.ring, use)
 
     def total_steps(self, source: inputs.Source) -> int:
         """The step at which the job ends."""

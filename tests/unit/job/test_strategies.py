@@ -115,9 +115,9 @@ trainer.training.loops.__path__.append(str(Path(__file__).parent))
 LOOP = """
 from trainer.protocol.events import Done
 
-def run(spec, task, load, resume_step, channel):
+def run(spec, task, load, go, channel):
     layers = len(load().workload.model().layers)
-    channel.send(Done(result={"by": f"{spec.strategy} on {task.name}", "layers": layers, "resumed": resume_step}))
+    channel.send(Done(result={"by": f"{spec.strategy} on {task.name}", "layers": layers, "resumed": go.resume_step}))
 """
 RAW = {"name": "j", "strategy": "gossip", "workload": "digits", "tasks": {"worker": 2}}
 

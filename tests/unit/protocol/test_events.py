@@ -7,7 +7,7 @@ import pytest
 
 from trainer.protocol import events
 from trainer.protocol.events import Done, Event, Failed, Line, PeerLost, Saved, Scored, Start, Step, read_event
-from trainer.protocol.orders import Final, Go, Order, Silent, Stop, read_order, write_order
+from trainer.protocol.orders import Final, Go, Neighbours, Order, Silent, Stop, read_order, write_order
 
 TOLD: list[Event] = [
     *(kind() for kind in (events.Alive, events.Warm, events.Traced, events.Trained, events.Finishing, Start, Step)),
@@ -66,7 +66,16 @@ def test_a_line_that_is_no_json_is_no_event_and_no_order(line: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", [Go(3, 500), Stop(), Final(9), Final(9, score=False), Silent(frozenset()), Silent(frozenset({"ps:0"}))]
+    "order",
+    [
+        Go(3, 500),
+        Go(3, 0, Neighbours(4222, "c0ffee")),
+        Stop(),
+        Final(9),
+        Final(9, score=False),
+        Silent(frozenset()),
+        Silent(frozenset({"ps:0"})),
+    ],
 )
 def test_an_order_comes_back_as_it_was(order: Order) -> None:
     assert read_order(write_order(order).decode()) == order

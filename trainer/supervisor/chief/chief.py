@@ -256,7 +256,7 @@ class Chief:
             rendezvous.report(task_report.make_report(agent), now, self._reporter.workers())
             rendezvous.tick(now)
             self._announce()
-            reply = rendezvous.reply()
+            reply = rendezvous.reply(self._task.name)
             if reply.phase in ("done", "failed") or rendezvous.code is Exit.REPLACED:
                 return
             agent.stacks.ask(reply.stacks, agent.running)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from trainer.protocol import events
 from trainer.protocol.child import ChildStatus, measured
 from trainer.protocol.events import Event
 from trainer.protocol.facts import Cause, Loss, failure_code
-from trainer.protocol.orders import Final, Go, Order, Silent, Stop, Where, write_order
+from trainer.protocol.orders import Final, Go, Neighbours, Order, Silent, Stop, Where, write_order
 from trainer.protocol.stacks import State
 from trainer.protocol.tracebacks import peer_is_silent
 from trainer.supervisor.children import child_environ, process
@@ -78,17 +79,19 @@ class Child:
         on_change: OnChange,
         clock: Callable[[], float] = clocks.monotonic,
         take: Take | None = None,
+        listener: socket.socket | None = None,
     ) -> Child:
         """Starts the process. Its stderr, where TensorFlow logs, goes to the log file.
 
         Args:
             take: called with what it prints, which is copied to stdout; without, it inherits that.
+            listener: what it listens with for gradients.
         """
         log.open("ab").close()  # an error before anything is made
         child = cls(task, on_change, clock)
         child._process = process.Process()
         words, environ = host.command("trainer.training.main"), {**child_environ.of_child(task), **more_environ}
-        await child._process.start_child(words, environ, log, take)
+        await child._process.start_child(words, environ, log, take, listener)
         child.status.child_pid = child._process.pid
         child._watcher = asyncio.create_task(child._watch())
         return child
@@ -121,10 +124,10 @@ class Child:
         status = self.status
         return self.alive and not (status.made_all_steps or status.evaluating or status.finishing or status.trained)
 
-    def go(self, generation: int, resume_step: int) -> None:
+    def go(self, generation: int, resume_step: int, ring: Neighbours | None = None) -> None:
         self.generation = generation
         self.times["go"] = clocks.monotonic()
-        self._order(Go(generation, resume_step))
+        self._order(Go(generation, resume_step, ring))
 
     def stop(self) -> None:
         """Asks it to save a checkpoint and end."""

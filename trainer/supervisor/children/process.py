@@ -46,12 +46,20 @@ class Process:
 
     # The start. -----------------------------------------------------------------------------------
 
-    async def start_child(self, words: Sequence[str], environ: Mapping[str, str], log: Path, take: Take | None) -> None:
+    async def start_child(
+        self,
+        words: Sequence[str],
+        environ: Mapping[str, str],
+        log: Path,
+        take: Take | None,
+        listener: socket.socket | None = None,
+    ) -> None:
         """Starts a child of ours: it gets orders by its stdin, and sends events by a pipe of their own.
 
         Args:
             log: the file for its stderr, where TensorFlow logs.
             take: called with what it prints, which is copied to stdout; without, it inherits that.
+            listener: what it listens with for gradients.
 
         Raises:
             OSError: it cannot be started.
@@ -59,8 +67,11 @@ class Process:
         self._stdout = None if take is None else Output(STDOUT, take=take)
         self._stderr = Output(None, log=log)
         ours, theirs = os.pipe()
+        environ, inherited = {**environ, environment.EVENTS: str(theirs)}, [theirs]
+        if listener is not None:
+            environ, inherited = {**environ, environment.GRADIENTS: str(listener.fileno())}, [theirs, listener.fileno()]
         try:
-            await self._spawn(words, {**environ, environment.EVENTS: str(theirs)}, [theirs], asyncio.subprocess.PIPE)
+            await self._spawn(words, environ, inherited, asyncio.subprocess.PIPE)
         except BaseException:
             os.close(ours)
             raise

@@ -57,6 +57,7 @@ class Membership:
         self.chief = task_name(*task.chief)
         self.required = [task_name(*member) for member in task.members()]
         self.evaluators = [task_name("evaluator", 0)] if spec.tasks.evaluator else []
+        self._following = dict(zip(self.required, [*self.required[1:], self.required[0]], strict=True))
         self._known = {*self.required, *self.evaluators}
         self._awaited = self.required[-1]
         self._hold = hold_seconds(len(self.required), spec.deadlines.task_lost)
@@ -126,6 +127,11 @@ class Membership:
         member.report, member.seen, member.silent = report, now, False
         if report.status.line:
             self.start_lines[report.task] = report.status.line
+
+    def following(self, task: str) -> int:
+        """The port for gradients of the task that follows this one in the ring, or 0."""
+        following = self.members.get(self._following.get(task, ""))
+        return following.report.gradients if following else 0
 
     def last_heard(self) -> dict[str, float]:
         """When each required task that is not silent last reported."""

@@ -214,6 +214,7 @@ class Rendezvous:
             self.watch.step,
             stacks=self.gathering.number,
             term=self.term,
+            following=self.tasks.following(task) if task and self.phase == "running" else 0,
         )
 
     @property

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import json
+import socket
 from pathlib import Path
 
-from trainer import clocks, host, ids
+from trainer import clocks, host, ids, sockets
 from trainer.job import environment, program, workload_file
 from trainer.job.cluster import Task
 from trainer.job.data import variables
-from trainer.job.derived import is_server, restarts_alone
+from trainer.job.derived import has_ring, is_server, restarts_alone
 from trainer.job.errors import TrainerError, UserError
 from trainer.job.names import task_name
 from trainer.job.spec import JobSpec
@@ -20,6 +22,7 @@ from trainer.protocol import events
 from trainer.protocol.events import Event
 from trainer.protocol.facts import Cause, Loss, failure_code, failure_of
 from trainer.protocol.log_lines import log_line
+from trainer.protocol.orders import Neighbours
 from trainer.protocol.reports import Reply, Used
 from trainer.protocol.types import Phase
 from trainer.supervisor.children import child_environ
@@ -81,6 +84,10 @@ class Agent:
         self.stacks = OwnStacks(folder, lambda: self.clock(), self.changed.set)
         self.logs = TaskLogs(spec, log, sum(task.counts.values()))
         self.used: Used | None = None
+        self.listener: socket.socket | None = None
+        """With which its children listen for gradients, at this port."""
+        self.gradients = 0
+        self._following, self._term = 0, 0
 
     def report_copying(self, text: str) -> None:
         """Reports how far the task's copies are; empty once they are complete."""
@@ -94,7 +101,7 @@ class Agent:
 
     async def act(self, reply: Reply) -> None:
         """Executes the chief's reply: kills, starts or keeps the child."""
-        self.phase = reply.phase
+        self.phase, self._following, self._term = reply.phase, reply.following, reply.term
         if self.copying:
             return
         child = self.running
@@ -167,6 +174,9 @@ class Agent:
 
     async def prepare_child(self) -> None:
         """Starts the first child, which waits for its order. A program starts with its generation."""
+        if has_ring(self.spec, self.task.counts):
+            self.listener = sockets.listen_for_gradients(self.task)
+            self.gradients = self.listener.getsockname()[1]
         if self.spec.runs.takes_orders:
             # The job waits for the import of the others, which on one machine share its CPUs with the servers.
             self.standby.child = await self.start_child(ahead=is_server(self.spec, self.task.type))
@@ -188,7 +198,7 @@ class Agent:
                 environ[environment.AHEAD] = "1"
             if self.task.is_chief:
                 environ[environment.LEASE] = lease.holder(self.spec.directory, self.incarnation)
-            return await Child.start(self.task, self.log, environ, self._on_child, self.clock, take)
+            return await Child.start(self.task, self.log, environ, self._on_child, self.clock, take, self.listener)
         except OSError as error:  # for example lack of memory, or a log volume that became read-only
             what = error.filename or "a new process"
             raise UserError(f"{self.task.name}: {what}: {error.strerror}; look at memory, processes and disk") from None
@@ -211,7 +221,15 @@ class Agent:
             await self.running.dismiss()
         self.running = self.newest = child
         child.last_sign = self.clock()
-        child.go(generation, resume_step)
+        child.go(generation, resume_step, self._ring(generation))
+
+    def _ring(self, generation: int) -> Neighbours | None:
+        """The task's neighbours in this generation. Their key is known to those who have the job's secret, and another
+        one for each generation of each chief."""
+        if self.listener is None:
+            return None
+        key = hmac.new(self.secret, f"ring {self._term} {generation}".encode(), "sha256")
+        return Neighbours(self._following, key.hexdigest())
 
     def _could_not_start(self, why: str) -> None:
         """An evaluator's program could not be started: as one that failed, it is tried again, and ends no job."""
@@ -293,6 +311,8 @@ class Agent:
         for child in (self.running, self.standby.child):
             if child is not None and child.alive:
                 await child.dismiss()
+        if self.listener is not None:
+            self.listener.close()
 
     def kill_children(self) -> None:
         """Ends the children at once, because another process has this one's place: what they would save in the time of

@@ -131,6 +131,8 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
         return asking.result()
     asking.cancel()
     await asyncio.wait({asking})
+    if not asking.cancelled():
+        asking.exception()  # it has failed at the same time, which nobody needs to know
     if left is not None and not changed:
         raise ConnectionError("no reply until deadlines.stop")
     return None

@@ -36,6 +36,7 @@ def make_report(agent: Agent) -> Report:
         restarts=agent.restarts,
         restarted_for=agent.restarted_for,
         standby=agent.standby.warm,
+        gradients=agent.gradients,
         hangs=agent.stacks.hangs,
         stacks=agent.stacks.taken,
         used=agent.used,

@@ -19,7 +19,7 @@ from trainer import host
 from trainer.job import code as job_code
 from trainer.job import environment, named_code, program, secret
 from trainer.job.cluster import Task, tasks_of
-from trainer.job.derived import computing_tasks
+from trainer.job.derived import computing_tasks, has_ring
 from trainer.job.errors import Exit, UserError
 from trainer.job.messages import command_line
 from trainer.job.names import control_port, task_name
@@ -179,7 +179,8 @@ async def _run(
         if spec.page != "none":
             job.show("local", f"page: http://localhost:{status_port}/")
         job.show("local", f"status: {shlex.join(words)}")
-        if len(tasks) > 1 and (found := neighbours.other_user()):  # a single task has no port of TensorFlow's
+        has_ports = len(tasks) > 1 and not has_ring(spec, tasks[0].counts)
+        if has_ports and (found := neighbours.other_user()):
             job.show("local", neighbours.warning(*found))
         shared = {**shared, FAILURE_MARK: job.mark}
         gpus, sharing = assign(spec, tasks)

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from trainer.training.exchange.collective_sums import PART, add_up_in_parts
-from trainer.training.exchange.ring import Ring
-from trainer.training.exchange.ring_sums import add_up_by_ring
+from trainer.training.exchange.collective_sums import add_up_in_parts
 from trainer.training.private.keras_private import created_as_not_trainable, tf_variable
 from trainer.workloads.types import Model, Strategy, Tensor, Variable
 
 
 def make_average(
-    strategy: Strategy, ring: Ring | None, variables: Sequence[Variable], dtype: tf.DType | None = None
+    strategy: Strategy, variables: Sequence[Variable], dtype: tf.DType | None = None
 ) -> Callable[[], None]:
     """Returns a function that replaces each variable by its mean over all replicas.
 
@@ -29,7 +27,7 @@ def make_average(
 
     @tf.function(autograph=False)
     def average() -> None:
-        for v, total in zip(variables, sums(strategy, ring, values), strict=True):
+        for v, total in zip(variables, sums(strategy, values), strict=True):
             v.assign(tf.cast(total / strategy.num_replicas_in_sync, v.dtype))
 
     averaged: Callable[[], None] = average
@@ -46,9 +44,7 @@ def updated_by_layers(model: Model) -> list[Variable]:
     return list({id(v): v for v in variables if tf.as_dtype(v.dtype).is_floating}.values())
 
 
-def make_average_of_layers(
-    strategy: Strategy, ring: Ring | None, model: Model, untracked: Iterable[Variable] = ()
-) -> Callable[[], None]:
+def make_average_of_layers(strategy: Strategy, model: Model, untracked: Iterable[Variable] = ()) -> Callable[[], None]:
     """Returns a function that replaces each variable that layers update by its mean over all replicas; and those that a
     step uses and that no layer has, if they are floating-point numbers.
 
@@ -57,20 +53,16 @@ def make_average_of_layers(
     float32 values is exact: variables that no layer changes, such as a Normalization layer's mean, stay unchanged.
     """
     others = [v for v in untracked if tf.as_dtype(v.dtype).is_floating]
-    return make_average(strategy, ring, [*updated_by_layers(model), *others], tf.float64)
+    return make_average(strategy, [*updated_by_layers(model), *others], tf.float64)
 
 
-def sums(strategy: Strategy, ring: Ring | None, values: Callable[[], list[Tensor]]) -> list[Tensor]:
+def sums(strategy: Strategy, values: Callable[[], list[Tensor]]) -> list[Tensor]:
     """The sums over all replicas of the values that each of them computes."""
 
     def add_up() -> list[Tensor]:
         # identity places a tensor on the replica's device: without a device, "destinations can not be empty".
         placed = [tf.identity(value) for value in values()]
         replica, how = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-
-        def all_reduced(positions: Iterable[int]) -> list[Tensor]:
-            return add_up_in_parts(lambda parts: replica.all_reduce(how, parts), [placed[i] for i in positions])
-
-        return add_up_by_ring(ring, placed, PART, all_reduced) if ring else all_reduced(range(len(placed)))
+        return add_up_in_parts(lambda parts: replica.all_reduce(how, parts), placed)
 
     return [strategy.experimental_local_results(total)[0] for total in strategy.run(add_up)]

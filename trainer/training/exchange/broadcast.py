@@ -1,4 +1,4 @@
-"""Values of the chief's for all tasks, through the cluster."""
+"""Values of the chief's for all tasks, through the cluster, outside of steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from trainer.job.cluster import Task
 from trainer.model_dir import checkpoint
+from trainer.training.exchange.ring import Ring
+from trainer.training.exchange.ring_sums import from_first
 
 Words = npt.NDArray[np.int32]
 
@@ -19,19 +21,21 @@ _PIECES = 2**16
 """Maximum number of messages of one use."""
 
 
-def from_chief(values: checkpoint.Values, task: Task, use: int = 0) -> checkpoint.Values:
-    """Sends the chief's values to every task: the concatenated bits of all values, in few broadcasts.
+def from_chief(values: checkpoint.Values, task: Task, ring: Ring | None, use: int = 0) -> checkpoint.Values:
+    """Sends the chief's values to every task: the concatenated bits of all values, in few messages.
 
     The tasks wait for each other as long as the generation lasts. The chief's supervisor ends one that does not advance
     for deadlines.progress, or deadlines.evaluation while the chief evaluates.
 
     Args:
+        ring: of the tasks, if they form one. Otherwise TensorFlow's collectives carry the values.
         use: a number for all calls with values of the same shapes.
     """
     words = _words(list(values.values()))
     shared = words if task.is_chief else np.empty_like(words)
     for number, i in enumerate(range(0, len(words), _WORDS)):
-        received = _broadcast(words[i : i + _WORDS], use * _PIECES + number, task)
+        mine = words[i : i + _WORDS]
+        received = from_first(ring, mine) if ring else _broadcast(mine, use * _PIECES + number, task)
         if not task.is_chief:
             shared[i : i + _WORDS] = received
     offset, result = 0, {}
@@ -41,11 +45,11 @@ def from_chief(values: checkpoint.Values, task: Task, use: int = 0) -> checkpoin
     return result
 
 
-def text_from_chief(text: str, task: Task, use: int) -> str:
+def text_from_chief(text: str, task: Task, ring: Ring | None, use: int) -> str:
     """Sends a text of the chief's to every task; `use` and the number after it are for this text."""
     raw = text.encode()
-    length = int(from_chief({"length": np.array(len(raw))}, task, use)["length"])
-    shared = from_chief({"text": np.resize(np.frombuffer(raw, np.uint8), length)}, task, use + 1)["text"]
+    length = int(from_chief({"length": np.array(len(raw))}, task, ring, use)["length"])
+    shared = from_chief({"text": np.resize(np.frombuffer(raw, np.uint8), length)}, task, ring, use + 1)["text"]
     return shared.tobytes().decode()
 
 

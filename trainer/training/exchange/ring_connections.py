@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import json
+import hmac
+import os
 import secrets
 import selectors
 import socket
@@ -14,14 +14,13 @@ from collections.abc import Callable
 from typing import cast
 
 from trainer import sockets
+from trainer.job import environment
 from trainer.job.cluster import Task
-from trainer.job.errors import UnreachableError, UserError
-from trainer.job.names import gradients_port, split_address, task_name
+from trainer.job.errors import UnreachableError
+from trainer.job.names import split_address, task_name
+from trainer.protocol.orders import Neighbours
 from trainer.training.exchange.ring import Ring
-from trainer.training.private import tensorflow_private
 
-_FORM_SECONDS = 60.0
-"""Maximum wait for the peers to listen: all tasks have created their strategy by then."""
 _DIAL_SECONDS = 2.0
 """Maximum wait for one attempt to connect."""
 _TOKEN_SECONDS = 2.0
@@ -34,53 +33,47 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10}
 """TCP's keep-alive, in seconds. Firewalls forget connections on which nothing is sent, as during a long validation."""
 
 
-def form(task: Task) -> Ring:
+def listener() -> socket.socket:
+    """The socket that listens for gradients, which this process has from its supervisor."""
+    return socket.socket(fileno=os.dup(int(os.environ[environment.GRADIENTS])))
+
+
+def form(task: Task, beside: Neighbours, listener: socket.socket, seconds: float) -> Ring:
     """Connects this task to the next one, and the one before it to this task.
 
-    A task listens where its TensorFlow does, and tells the others its port, a token and the answer to it through
-    TensorFlow's coordination service: so each side knows that the other belongs to the job.
+    Each knows the other by what it sends first, which follows from the key of the generation.
+
+    Args:
+        listener: to which the one before connects.
+        seconds: the longest wait for the others: their children may still be in the imports.
 
     Raises:
         UnreachableError: they cannot be connected.
     """
     members = task.members()
     rank, size = members.index((task.type, task.index)), len(members)
-    token, answer = secrets.token_bytes(16), secrets.token_bytes(16)
-    with _listener(task) as listener:
-        own_port = listener.getsockname()[1]
-        tensorflow_private.tell_tasks(f"trainer/ring/{rank}", json.dumps([own_port, token.hex(), answer.hex()]))
-        (kind, index), before = members[(rank + 1) % size], task_name(*members[rank - 1])
-        deadline = time.monotonic() + _FORM_SECONDS
-        port, *theirs = json.loads(tensorflow_private.told(f"trainer/ring/{(rank + 1) % size}", _FORM_SECONDS))
-        their_token, their_answer = map(bytes.fromhex, theirs)
-        address = split_address(task.cluster[kind][index])[0], port
-        failed = f"{task.name} cannot connect to {task_name(kind, index)} at {address[0]}:{port}"
-        dial = functools.partial(_dialled, address, their_token, deadline, failed)
-        # All tasks dial before they accept: a wait for the answer before that would never end.
-        following = dial()
-        previous = _accepted(
-            listener, token, answer, deadline, f"{before} did not connect to port {own_port} of {task.name}"
-        )
-        return Ring(rank, size, _answered(following, their_answer, dial, deadline, failed), previous)
+    (kind, index), before = members[(rank + 1) % size], task_name(*members[rank - 1])
+    deadline = time.monotonic() + seconds
+    address = split_address(task.cluster[kind][index])[0], beside.following
+    failed = f"{task.name} cannot connect to {task_name(kind, index)} at {address[0]}:{address[1]}"
+    missing = f"{before} did not connect to port {listener.getsockname()[1]} of {task.name}"
+    token, answer = _words(beside.key, (rank + 1) % size)
+    dial = functools.partial(_dialled, address, token, deadline, failed)
+    # All tasks dial before they accept: a wait for the answer before that would never end.
+    following = dial()
+    previous = _accepted(listener, *_words(beside.key, rank), deadline, missing)
+    return Ring(rank, size, _answered(following, answer, dial, deadline, failed), previous)
+
+
+def _words(key: str, rank: int) -> tuple[bytes, bytes]:
+    """What a task of this rank expects of the one before, and what it answers."""
+    digest = hmac.digest(key.encode(), str(rank).encode(), "sha256")
+    return digest[:16], digest[16:]
 
 
 def _unconnected(what: str, error: OSError) -> UnreachableError:
     hint = "to add up gradients; allow it, or set communication.implementation=ring"
     return UnreachableError(f"{what} ({error.strerror or error}), {hint}")
-
-
-def _listener(task: Task) -> socket.socket:
-    assert task.address is not None
-    name, port = task.address
-    if task.on_loopback:
-        return socket.create_server((name, 0), family=socket.AF_INET6 if ":" in name else socket.AF_INET)
-    families = (True, False) if socket.has_dualstack_ipv6() else (False,)
-    for wanted, any_family in itertools.product((gradients_port(port), 0), families):
-        family = socket.AF_INET6 if any_family else socket.AF_INET
-        # Another task of this machine may have the port, or it is beyond 65535; a host may have no IPv6.
-        with contextlib.suppress(OSError, OverflowError):
-            return socket.create_server(("", wanted), family=family, dualstack_ipv6=any_family)
-    raise UserError(f"{task.name}: no port is free to listen on for gradients")
 
 
 def _dialled(address: tuple[str, int], token: bytes, deadline: float, failed: str) -> socket.socket:

@@ -17,7 +17,7 @@ from trainer.job.spec import JobSpec
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.protocol import events
 from trainer.protocol.log_lines import log_traceback
-from trainer.protocol.orders import Final
+from trainer.protocol.orders import Final, Go
 from trainer.training.model.evaluation import copy_of_model, score
 from trainer.training.outputs import exports
 from trainer.training.outputs.best import Best
@@ -32,7 +32,7 @@ CHECKPOINT_POLL_SECONDS = 1.0
 """Seconds between two looks for a new checkpoint."""
 
 
-def run(spec: JobSpec, _task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, _task: Task, load: Load, _go: Go, channel: Channel) -> None:
     """Scores new checkpoints until the order {"final": step} comes, and that step last.
 
     Before that order, a checkpoint that cannot be scored is logged, and the next one scored.

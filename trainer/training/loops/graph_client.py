@@ -13,6 +13,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
+from trainer.protocol.orders import Go
 from trainer.training.runtime import devices
 from trainer.training.runtime.channel import Channel
 from trainer.workloads.cluster import Cluster
@@ -25,7 +26,7 @@ def prepare_process(spec: JobSpec, task: Task) -> None:
     tf.config.set_visible_devices([], "GPU")
 
 
-def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Callable[[], Graph], _go: Go, channel: Channel) -> None:
     """Runs compute() once; its return value becomes the job's result.
 
     Raises:

@@ -20,7 +20,6 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.training import inputs
 from trainer.training.callbacks.of_workload import made
-from trainer.training.exchange.broadcast import text_from_chief
 from trainer.training.outputs.finish import Train, Trained
 from trainer.training.private import keras_private
 from trainer.training.runtime.user_code import calling
@@ -221,7 +220,7 @@ def _share(job: TrainingTask, history: History) -> None:
     if job.spec.traits.coordinated or len(job.task.members()) == 1:
         return
     text = json.dumps([history.epoch, history.history], default=_plain)
-    history.epoch, history.history = json.loads(text_from_chief(text, job.task, _FIGURES))
+    history.epoch, history.history = json.loads(job.text_from_chief(text, _FIGURES))
 
 
 def _plain(value: object) -> object:

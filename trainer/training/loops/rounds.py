@@ -16,7 +16,6 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.job.spec import Communication, JobSpec, Outer
 from trainer.training.exchange import averages
-from trainer.training.exchange.ring import Ring
 from trainer.training.model.state import TrainState
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.runtime import created_variables
@@ -49,7 +48,7 @@ def make_outer(outer: Outer | None, model: Model) -> Optimizer | None:
 class Rounds:
     """The rounds of a job. Its methods do nothing if it has none."""
 
-    def __init__(self, strategy: Strategy, ring: Ring | None, spec: JobSpec, state: TrainState) -> None:
+    def __init__(self, strategy: Strategy, spec: JobSpec, state: TrainState) -> None:
         """To be called within the strategy's scope."""
         self._given = spec.communication
         self._open = False
@@ -63,9 +62,9 @@ class Rounds:
         before = []
         if state.outer or small:
             before = [created_variables.own(tf.zeros(v.shape, v.dtype)) for v in weights]
-        self._begin, self._end = _make_graphs(strategy, ring, weights, before, state.outer, small=small)
+        self._begin, self._end = _make_graphs(strategy, weights, before, state.outer, small=small)
         slots = [v for each in (state.optimizer, *state.others) for v in keras_private.slots(each)]
-        self._average_slots = averages.make_average(strategy, ring, slots)
+        self._average_slots = averages.make_average(strategy, slots)
 
     def begin(self, step: int) -> bool:
         """To be called before steps are made after `step`; returns whether they are of each replica alone."""
@@ -110,7 +109,6 @@ def _require_listed(state: TrainState) -> None:
 
 def _make_graphs(
     strategy: Strategy,
-    ring: Ring | None,
     weights: Sequence[Variable],
     before: Sequence[Variable],
     outer: Optimizer | None,
@@ -139,7 +137,7 @@ def _make_graphs(
 
     @tf.function(autograph=False)
     def end() -> None:
-        sums = averages.sums(strategy, ring, to_send)
+        sums = averages.sums(strategy, to_send)
         means = [tf.cast(each, v.dtype) / strategy.num_replicas_in_sync for each, v in zip(sums, weights, strict=True)]
         if outer is None:
             for i, v in enumerate(weights):

@@ -8,6 +8,7 @@ slow a call has fewer of them, the same number on all workers, because a stop wa
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,14 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.job.cluster import Task
-from trainer.job.derived import has_ring
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
+from trainer.protocol.orders import Go
 from trainer.training.callbacks.epochs import Cluster, Epochs, Share
-from trainer.training.exchange import averages, compression, gradients, step_time
-from trainer.training.exchange.broadcast import from_chief
-from trainer.training.exchange.ring_connections import form
+from trainer.training.exchange import averages, compression, gradients, ring_sums, step_time
+from trainer.training.exchange.ring_connections import form, listener
 from trainer.training.loops import fitting
 from trainer.training.loops.position import Position
 from trainer.training.loops.progress import Progress, Result
@@ -42,7 +42,7 @@ from trainer.training.outputs.saver import Saver
 from trainer.training.private import keras_patches, keras_private, tensorflow_patches
 from trainer.training.runtime import created_variables
 from trainer.training.runtime.channel import Channel
-from trainer.training.runtime.strategy import make
+from trainer.training.runtime.strategy import bytes_per_pack, make
 from trainer.training.task import Load, TrainingTask
 from trainer.training.weights.agreement import (
     require_same_data,
@@ -59,7 +59,7 @@ CALL_SHARE = 0.25
 """Maximum share of deadlines.stop for a call of more than one step; the rest is for the checkpoint."""
 
 
-def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Load, go: Go, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; the chief saves, evaluates, exports and reports.
 
     Raises:
@@ -67,15 +67,16 @@ def run(spec: JobSpec, task: Task, load: Load, resume_step: int, channel: Channe
         tf.errors.OpError: a peer was lost.
     """
     keras_patches.draw_by_replica()
-    tensorflow_patches.draw_by_replica(resume_step)
-    strategy = make(spec, task)
-    ring = form(task) if has_ring(spec, task.counts) else None
+    tensorflow_patches.draw_by_replica(go.resume_step)
+    ring = form(task, go.ring, listener(), spec.deadlines.start) if go.ring else None
+    others = ring_sums.others(ring, bytes_per_pack(spec) or sys.maxsize) if ring else None
+    strategy = make(spec, task, others)
     job = replace(load(), ring=ring)
     with strategy.scope():
         state = build_state(job)
 
     def train(job: TrainingTask) -> Trained:
-        return _run(strategy, job, state, resume_step, channel)
+        return _run(strategy, job, state, go.resume_step, channel)
 
     fitting.run(job, state, train, channel)
 
@@ -102,7 +103,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     with strategy.scope():
         batch = batches.replica_spec(job, source)
         made = make_step(strategy, job, state, batch)
-        rounds = Rounds(strategy, job.ring, spec, state)
+        rounds = Rounds(strategy, spec, state)
     graphs = _make_graphs(strategy, job, state, made, channel, Position(channel, step))
     # Before callbacks see the model: the trace shows which variables a step uses.
     graphs[local(spec.communication, step)].get_concrete_function(iterator, *_arguments(1, 0.0))
@@ -111,7 +112,7 @@ def _run(strategy: Strategy, job: TrainingTask, state: TrainState, resume_step: 
     call = _make_call(job, graphs, iterator, rounds)
     saver = Saver(job, state, channel) if task.is_chief else None
     progress = Progress(job, made, channel, InputTime(source), step, total)
-    average_layers = averages.make_average_of_layers(strategy, job.ring, state.model, state.untracked.values())
+    average_layers = averages.make_average_of_layers(strategy, state.model, state.untracked.values())
 
     def average() -> None:
         rounds.end()
@@ -179,7 +180,7 @@ def _train(
         if stopped or (done and step == total) or (due and not (epochs and epochs.ends())):
             save()
         count = min(_until_next_boundary(step, total, job.spec), _affordable(result.pace, stop_seconds))
-        if gradients.rows_vary(state.optimizers.values()):
+        if not job.ring and gradients.rows_vary(state.optimizers.values()):
             count = 1
         if result.pace > stop_seconds:
             progress.warn_of_slow_steps(result.pace)
@@ -192,7 +193,7 @@ def _make_share(job: TrainingTask) -> Share:
     """Sends values from the chief to all tasks. They wait for a validation on the chief."""
     if len(job.task.members()) == 1:
         return lambda _, values: values
-    return lambda use, values: from_chief(values, job.task, use)
+    return lambda use, values: job.from_chief(values, use)
 
 
 def _until_next_boundary(step: int, total: int, spec: JobSpec) -> int:

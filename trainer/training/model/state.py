@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ import tensorflow as tf
 from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint, checkpoint_meta
 from trainer.training import inputs
-from trainer.training.exchange import collective_sums, compression, gradients, ring_sums, whole_batch
+from trainer.training.exchange import collective_sums, compression, gradients, whole_batch
 from trainer.training.model import batches, compile_rules, compiled
 from trainer.training.model.build_model import build_model, require_new
 from trainer.training.model.checks import has_own_step, require_shareable
@@ -23,7 +22,6 @@ from trainer.training.model.loss_scale import LossScale
 from trainer.training.private import keras_patches, keras_private
 from trainer.training.private.adam import Adam
 from trainer.training.runtime.created_variables import Created
-from trainer.training.runtime.strategy import bytes_per_pack
 from trainer.training.runtime.user_code import calling
 from trainer.training.task import TrainingTask
 from trainer.workloads.types import Model, Optimizer, Strategy, Tensor, Variable
@@ -233,10 +231,9 @@ def _communicating(job: TrainingTask, optimizer: Optimizer) -> Optimizer:
     """The optimizer, which adds up gradients over replicas as one would have them, and sends them as the spec wants."""
     spec = job.spec
     if job.replicas > 1:
-        gradients.gather_in_float32(optimizer)
-        if job.ring:
-            ring_sums.send_by_ring(optimizer, job.ring, bytes_per_pack(spec) or sys.maxsize)
-        elif spec.traits.collective and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
+        if not job.ring:
+            gradients.gather_in_float32(optimizer)
+        if spec.traits.collective and not job.ring and not spec.tasks.of(job.task.type).gpus:  # NCCL has its own
             collective_sums.send_in_parts(optimizer)
         gradients.add_up_rows(optimizer, job.part.batch)
         gradients.note_rows(optimizer)

@@ -43,28 +43,6 @@ def replicas_decide_by_themselves() -> bool:
     return bool(tf.__internal__.distribute.strategy_supports_no_merge_call())
 
 
-def tell_tasks(key: str, value: str) -> None:
-    """Gives the other tasks a value, through TensorFlow's coordination service, which multi_worker_mirrored starts
-    (`set_config_key_value`, tensorflow/python/eager/context.py).
-
-    Test: tests/local/test_ring.py.
-    """
-    from tensorflow.python.eager import context
-
-    context.context().set_config_key_value(key, value)
-
-
-def told(key: str, seconds: float) -> str:
-    """Waits for the value that another task gives.
-
-    Raises:
-        tf.errors.OpError: there is none in that time.
-    """
-    from tensorflow.python.eager import context
-
-    return str(context.context().get_config_key_value(key, timeout_in_ms=int(seconds * 1000)))
-
-
 @contextlib.contextmanager
 def tables_on_each_worker(strategy: Strategy) -> Iterator[None]:
     """Within, lookup tables are created on each ps-worker, as they are within the strategy's scope, but variables are

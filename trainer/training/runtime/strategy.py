@@ -11,6 +11,7 @@ from trainer.job.errors import Exit, TrainerError, UserError
 from trainer.job.names import split_address
 from trainer.job.spec import JobSpec
 from trainer.training.private import tensorflow_patches
+from trainer.training.private.one_of_many import Others, one_of_many
 from trainer.training.runtime import connections
 from trainer.workloads.types import Strategy
 
@@ -39,15 +40,17 @@ def bytes_per_pack(spec: JobSpec) -> int:
     return BYTES_PER_PACK if wanted is None else wanted
 
 
-def make(spec: JobSpec, task: Task) -> Strategy:
+def make(spec: JobSpec, task: Task, others: Others | None = None) -> Strategy:
     """Creates the strategy, with the spec's number of replicas; to be called before any TensorFlow operation. In a
-    cluster it waits for the servers.
+    cluster it waits for the servers, unless it is given the other processes.
 
     Raises:
         UserError: the address of a TPU is not valid.
         TrainerError: Exit.DEVICES, if there is no such TPU, or it has another number of cores.
     """
     with tensorflow_patches.making_the_strategy():
+        if others is not None:
+            return one_of_many(others)
         return _MAKERS[spec.strategy](spec, task)
 
 

@@ -16,7 +16,6 @@ from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
 from trainer.protocol import events
 from trainer.training import inputs
-from trainer.training.exchange.broadcast import from_chief, text_from_chief
 from trainer.training.exchange.gradients import fixed_rows
 from trainer.training.model import batches
 from trainer.training.model.state import TrainState
@@ -51,7 +50,7 @@ def require_same_files(job: TrainingTask) -> None:
         "sha256": np.frombuffer(bytes.fromhex(records.index.sha256), np.int32),
         "files": np.array([len(records.index.files), records.count()], np.int64),
     }
-    chiefs = from_chief(of_task, job.task, _FILES)
+    chiefs = job.from_chief(of_task, _FILES)
     if all((of_task[name] == chiefs[name]).all() for name in of_task):
         return
     sizes = [f"{int(counts[0])} files with {int(counts[1])} records" for counts in (of_task["files"], chiefs["files"])]
@@ -76,10 +75,10 @@ def require_same_data(job: TrainingTask, source: inputs.Source, total: int) -> N
     if _alone(job):
         return
     facts = _facts(job, source, total)
-    chiefs = text_from_chief("\n".join(facts), job.task, _DATA).splitlines()
+    chiefs = job.text_from_chief("\n".join(facts), _DATA).splitlines()
     plain = inputs.unweighted(source)
     sample = _sample(plain) if isinstance(plain, inputs.Arrays) else np.zeros(1, np.int32)
-    same_sample = (from_chief({"sample": sample}, job.task, _SAMPLE)["sample"] == sample).all()
+    same_sample = (job.from_chief({"sample": sample}, _SAMPLE)["sample"] == sample).all()
     for here, there in zip(facts, chiefs, strict=True):
         if here != there:
             raise UserError(
@@ -126,7 +125,7 @@ def require_same_variables(job: TrainingTask, state: TrainState) -> None:
     updated = [v for each in state.optimizers.values() for v in variables_of(inner(each))]
     lines = [f"trained variable {_described(v)}" for v in updated]
     lines += [f"variable {_described(v)}" for _, v in state.variables]
-    theirs = text_from_chief("\n".join(lines), job.task, _VARIABLES).splitlines()
+    theirs = job.text_from_chief("\n".join(lines), _VARIABLES).splitlines()
     same_names = sorted(lines) == sorted(theirs)
     for i in range(max(len(lines), len(theirs))):
         here, there = (f"the {each[i]}" if i < len(each) else "none" for each in (lines, theirs))
@@ -154,7 +153,7 @@ def require_same_rows(job: TrainingTask, state: TrainState) -> None:
     if len(of_task) == 1 and not _alone(job):
         digest = hashlib.sha256(*of_task).digest()
         with tf.init_scope():
-            chiefs = from_chief({"rows": np.frombuffer(digest, np.int32)}, job.task, _ROWS)
+            chiefs = job.from_chief({"rows": np.frombuffer(digest, np.int32)}, _ROWS)
         of_task = {digest, chiefs["rows"].tobytes()}
     if len(of_task) > 1:
         raise UserError(

@@ -42,7 +42,7 @@ def make_require_equal(strategy: Strategy, job: TrainingTask, state: TrainState)
 
     @tf.function(autograph=False)
     def gather() -> Tensor:
-        return sums(strategy, job.ring, lambda: [_row(variables, job.replicas)])[0]
+        return sums(strategy, lambda: [_row(variables, job.replicas)])[0]
 
     told = False
 

@@ -10,11 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.job.cluster import Task
 from trainer.model_dir import checkpoint, checkpoint_meta, init_files
 from trainer.model_dir.arrays import LARGE, DamagedError
 from trainer.protocol import events
-from trainer.training.exchange.broadcast import from_chief
 from trainer.training.model.state import TrainState, description
 from trainer.training.runtime.channel import Channel
 from trainer.training.task import TrainingTask
@@ -58,7 +56,7 @@ def restore_everywhere(
         return 0
     if not job.task.is_chief:
         with strategy.scope():
-            return _receive(job.task, state)
+            return _receive(job, state)
     if alone:
         step, broken = restore(strategy, job, state, total)
     else:
@@ -73,11 +71,11 @@ def _send_all(
 ) -> tuple[int, list[str]]:
     step, broken = 0, list[str]()
     if reads:
-        step, broken = _restore(strategy, job, state, total, lambda step, arrays: _send(job.task, state, step, arrays))
+        step, broken = _restore(strategy, job, state, total, lambda step, arrays: _send(job, state, step, arrays))
     if state.restored is None and job.spec.init_from is None:
         with strategy.scope():
-            _send(job.task, state, 0, iter(state.values().items()))
-    _share_step(job.task, step, ends=True)
+            _send(job, state, 0, iter(state.values().items()))
+    _share_step(job, step, ends=True)
     return step, broken
 
 
@@ -156,10 +154,10 @@ def _assign(state: TrainState, arrays: checkpoint.Arrays) -> None:
 # The chief's values for all. ----------------------------------------------------------------------
 
 
-def _send(task: Task, state: TrainState, step: int, arrays: checkpoint.Arrays) -> None:
+def _send(job: TrainingTask, state: TrainState, step: int, arrays: checkpoint.Arrays) -> None:
     """Sends the arrays to all tasks, in packs, and assigns them. After damage the packs that are left have others: the
     tasks wait for them."""
-    _share_step(task, step, ends=False)
+    _share_step(job, step, ends=False)
     damage = None
     for number, pack in enumerate(_packs(state)):
         values = _empty(state, pack)
@@ -168,7 +166,7 @@ def _send(task: Task, state: TrainState, step: int, arrays: checkpoint.Arrays) -
                 values = dict(itertools.islice(arrays, len(pack)))
         except DamagedError as error:
             damage = error
-        received = from_chief(values, task, _PACKS + number)
+        received = job.from_chief(values, _PACKS + number)
         if damage is None:  # else the chief's own are still there
             _assign(state, iter(received.items()))
     if damage is not None:
@@ -177,19 +175,19 @@ def _send(task: Task, state: TrainState, step: int, arrays: checkpoint.Arrays) -
         pass
 
 
-def _receive(task: Task, state: TrainState) -> int:
+def _receive(job: TrainingTask, state: TrainState) -> int:
     """Takes what the chief sends, until a file was intact; returns the step."""
     while True:
-        step, ends = _share_step(task, 0, ends=False)
+        step, ends = _share_step(job, 0, ends=False)
         if ends:
             return step
         for number, pack in enumerate(_packs(state)):
-            _assign(state, iter(from_chief(_empty(state, pack), task, _PACKS + number).items()))
+            _assign(state, iter(job.from_chief(_empty(state, pack), _PACKS + number).items()))
 
 
-def _share_step(task: Task, step: int, *, ends: bool) -> tuple[int, bool]:
+def _share_step(job: TrainingTask, step: int, *, ends: bool) -> tuple[int, bool]:
     """Sends the chief's step, whose values follow, or with which training begins."""
-    step, ends = from_chief({"step": np.array([step, ends], np.int64)}, task, _STEP)["step"].tolist()
+    step, ends = job.from_chief({"step": np.array([step, ends], np.int64)}, _STEP)["step"].tolist()
     return step, bool(ends)
 
 

@@ -17,7 +17,6 @@ from trainer.job.errors import UserError
 from trainer.model_dir import checkpoint
 from trainer.model_dir.checkpoint_meta import UNTRACKED
 from trainer.protocol import events
-from trainer.training.exchange.broadcast import from_chief
 from trainer.training.model.state import TrainState, as_array
 from trainer.training.private.tensorflow_private import (
     Internal,
@@ -75,7 +74,7 @@ def adopt(job: TrainingTask, state: TrainState, graph: Internal) -> None:
     if state.untracked and len(job.task.members()) > 1:
         with tf.init_scope():
             values = {name: as_array(tf.convert_to_tensor(v)) for name, v in state.untracked.items()}
-            for name, value in from_chief(values, job.task, _USE).items():
+            for name, value in job.from_chief(values, _USE).items():
                 assign_here(state.untracked[name], value)
 
 

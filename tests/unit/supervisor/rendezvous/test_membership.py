@@ -54,3 +54,24 @@ def test_the_process_that_comes_later_has_the_place_though_its_machine_s_clock_i
     assert job.core.report(replacement, job.now).code == Exit.OK
     assert job.core.tasks.counts(replacement)
     assert job.core.report(job.reports["worker:1"], job.now).code == Exit.REPLACED
+
+
+@pytest.mark.parametrize("tasks", [{"worker": 3}, {"chief": 1, "worker": 1}])
+def test_each_task_hears_the_port_of_the_next_one_in_the_ring(tasks: dict[str, int]) -> None:
+    job = Job(tasks)
+    names = job.core.tasks.required
+    for port, name in enumerate(names, 4000):
+        assert job.report(name, gradients=port).following == 0, "there is no generation yet"
+        job.reach(name)
+    assert [job.report(name).following for name in names] == [*range(4001, 4000 + len(names)), 4000]
+    job.report(names[-1], incarnation="another", gradients=4999)
+    job.reach(names[-1])
+    job.stop_children()
+    assert job.core.generation == 2
+    assert job.report(names[-2]).following == 4999
+
+
+def test_a_server_and_an_evaluator_have_no_place_in_a_ring() -> None:
+    job = Job({"worker": 2, "ps": 1, "evaluator": 1})
+    job.run()
+    assert {job.report(name).following for name in (*job.core.tasks.required, "evaluator:0")} == {0}

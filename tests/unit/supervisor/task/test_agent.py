@@ -2,12 +2,14 @@
 
 import asyncio
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from trainer import host
 from trainer.job import environment
 from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UserError
@@ -58,6 +60,55 @@ def test_a_standby_that_fails_is_logged_and_not_restarted_forever(
     assert all(line.endswith(f"its log: {training.log}") for line in lost)
     assert last == "worker:0: 3 standbys were lost in a row; training continues without one"
     assert training.loss is None, "training goes on"
+
+
+CHILD = """
+import json, os, socket, sys
+events = os.fdopen(int(os.environ["TRAINER_EVENTS_FD"]), "w", buffering=1)
+listener = socket.socket(fileno=int(os.environ["TRAINER_GRADIENTS_FD"]))
+go = json.loads(sys.stdin.readline())["go"]
+text = f"{listener.getsockname()[1]} {go['ring']['following']} {go['ring']['key']}"
+print(json.dumps({"event": "line", "text": text}), file=events)
+sys.stdin.readline()
+"""
+
+
+def test_children_of_a_ring_listen_at_one_port_and_get_another_key_in_each_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the job's secret knows the key; whose chief is another one, or of an earlier lease, has another key."""
+    monkeypatch.setattr(host, "command", lambda _: [sys.executable, "-c", CHILD])
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": 2}, "warm_standby": False})
+    tasks = tasks_of(spec, lambda kind, index: f"127.0.0.1:{2222 + index}")
+
+    async def run(agent: Agent, *replies: Reply) -> int:
+        await agent.prepare_child()
+        for reply in replies:
+            before = len(heard)
+            await agent.act(reply)
+            while len(heard) == before:
+                await agent.wait_for_change(1)
+        port = make_report(agent).gradients
+        await agent.end_children()
+        return port
+
+    heard: list[str] = []
+    monkeypatch.setattr(agent_module, "log_line", heard.append)
+    replies = [Reply("running", 1, 0, 1, following=4000, term=5), Reply("running", 2, 0, 2, following=4001, term=5),
+               Reply("running", 2, 0, 3, following=4001, term=6)]  # fmt: skip
+    ports = [
+        asyncio.run(asyncio.wait_for(run(Agent(spec, task, tmp_path / "log", secret), *given), 60))
+        for task, secret, given in [
+            (tasks[0], b"s", replies[:2]), (tasks[1], b"s", replies[:1]), (tasks[1], b"s", replies[2:]),
+            (tasks[1], b"t", replies[:1]),
+        ]
+    ]  # fmt: skip
+    words = [line.split() for line in heard]
+    assert [int(port) for port, _, _ in words] == [ports[0], *ports]
+    assert [int(following) for _, following, _ in words] == [4000, 4001, 4000, 4001, 4000]
+    keys = [key for _, _, key in words]
+    assert keys[0] == keys[2]
+    assert len(set(keys)) == 4
 
 
 def test_after_a_standby_failed_the_next_one_waits(training: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ whole = run.run
 run.run = lambda spec, **more: whole(spec, command=json.loads(sys.argv[1]), **more)
 sys.exit(detached.main())
 """
-WAITS = "say('here'); leave_at_sigterm(143); forever()"
+WAITS = "leave_at_sigterm(143); say('here'); forever()"
 """A task that trains until it is stopped."""
 
 

@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from trainer.job.cluster import tasks_of
 from trainer.job.errors import Exit, UnreachableError
+from trainer.job.load import build
+from trainer.protocol.orders import Neighbours
 from trainer.training.exchange import ring_connections
-from trainer.training.exchange.ring_connections import _accepted, _answered, _dialled
+from trainer.training.exchange.ring_connections import _accepted, _answered, _dialled, form
 
 TOKEN, ANSWER = b"0123456789abcdef", b"fedcba9876543210"
 RULE = "to add up gradients; allow it, or set communication.implementation=ring$"
@@ -30,6 +34,29 @@ def soon() -> float:
 
 def dialling(address: tuple[str, int], deadline: float) -> Callable[[], socket.socket]:
     return lambda: _dialled(address, TOKEN, deadline, "no peer")
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_tasks_of_one_generation_form_a_ring_and_a_caller_of_the_one_before_has_no_part(count: int) -> None:
+    spec = build({"name": "j", "strategy": "multi_worker_mirrored", "tasks": {"worker": count}})
+    tasks = tasks_of(spec, lambda *_: "127.0.0.1:2222")
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in tasks]
+    ports = [each.getsockname()[1] for each in listeners]
+    late = socket.create_connection(listeners[0].getsockname())
+    late.sendall(ring_connections._words("generation 1", 0)[0])  # waits in the queue of the listener, as after a kill
+    with ThreadPoolExecutor(count) as pool:
+        rings = [
+            pool.submit(form, task, Neighbours(ports[(i + 1) % count], "generation 2"), listeners[i], 20)
+            for i, task in enumerate(tasks)
+        ]
+        sums = [
+            pool.submit(lambda ring, i: ring.end(ring.begin(0, np.full(7, i + 1, np.int32))), each.result(20), i)
+            for i, each in enumerate(rings)
+        ]
+        assert [each.result(20).tolist() for each in sums] == [[count * (count + 1) // 2] * 7] * count
+    assert late.recv(1) == b""
+    for each in (late, *listeners):
+        each.close()
 
 
 def test_only_who_knows_the_token_is_connected(listener: socket.socket) -> None:

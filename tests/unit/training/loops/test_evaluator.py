@@ -12,7 +12,7 @@ from trainer.job.cluster import tasks_of
 from trainer.job.load import build
 from trainer.model_dir import checkpoint
 from trainer.protocol.events import Done, Event, Scored
-from trainer.protocol.orders import Final
+from trainer.protocol.orders import Final, Go
 from trainer.training.loops import evaluator
 from trainer.training.model.state import build_state
 from trainer.training.outputs.curve import read
@@ -55,7 +55,7 @@ def test_the_newest_checkpoint_is_scored_first_and_once(tmp_path: Path, after: i
         meta = {"compatibility_key": setup.compatibility_key, "variables": trained.description()}
         checkpoint.save(spec.directory, step, trained.values(), meta)
     channel = Supervisor(after, final=30)
-    evaluator.run(spec, setup.task, lambda: setup, 0, cast(Channel, channel))
+    evaluator.run(spec, setup.task, lambda: setup, Go(1, 0), cast(Channel, channel))
     scored = [30] if after == 30 else [30, 20, 10]
     assert [event.step for event in channel.events if isinstance(event, Scored)] == scored
     assert [record["step"] for record in read(tmp_path / "evaluation.jsonl")] == scored

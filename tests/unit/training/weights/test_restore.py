@@ -138,7 +138,7 @@ values = {
     "floats": rng.random((2, 5), np.float32), "step": np.array(7 + task.index, np.int64),
     "small": rng.integers(0, 9, 3, np.uint8), "none": np.zeros([0, 4], np.float64),
 }
-shared = broadcast.from_chief(values, task)
+shared = broadcast.from_chief(values, task, None)
 print({name: (v.dtype.name, v.tolist()) for name, v in shared.items()}, flush=True)
 
 with strategy.scope():

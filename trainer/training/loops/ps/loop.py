@@ -22,6 +22,7 @@ from trainer.job.cluster import Task
 from trainer.job.spec import JobSpec
 from trainer.protocol import events
 from trainer.protocol.log_lines import start_line
+from trainer.protocol.orders import Go
 from trainer.training.callbacks.epochs import Cluster, Epochs
 from trainer.training.loops import fitting
 from trainer.training.loops.ps import closures, local_rounds
@@ -59,7 +60,7 @@ UPDATES_SECONDS = 10.0
 """Maximum wait at the end of a round for updates in progress, which by then depend on the ps only."""
 
 
-def run(spec: JobSpec, task: Task, load: Load, _resume_step: int, channel: Channel) -> None:
+def run(spec: JobSpec, task: Task, load: Load, _go: Go, channel: Channel) -> None:
     """Trains to the end, or until asked to stop; then saves, evaluates, exports and reports.
 
     Raises:
