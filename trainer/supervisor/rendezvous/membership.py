@@ -97,8 +97,8 @@ class Membership:
 
         The last one has it. One that lost it, on a node that could not be reached, does not get it back; one that was
         asked to stop keeps it until its child has ended. A chief that begins may hear the one before first, so times of
-        start are compared, as far as the clocks of two machines agree. The one that began earlier waits while the other
-        is late, and has the place if that one is lost: its clock may be wrong.
+        start are compared, as far as the clocks of two machines agree. If the later one's report is late, the earlier
+        one waits; if the later one is lost, the earlier one takes its place: the times may come from wrong clocks.
         """
         member = self.members.get(report.task)
         if (report.task, report.incarnation) in self._replaced:

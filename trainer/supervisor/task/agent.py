@@ -35,6 +35,7 @@ from trainer.supervisor.task.task_logs import TaskLogs
 from trainer.workloads.digests import file_digests, require_unchanged
 
 LAST_REPLY_SECONDS = 0.5
+"""The shortest wait for a reply of a task that was asked to stop, also after deadlines.stop."""
 BACKOFF_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -224,8 +225,8 @@ class Agent:
         child.go(generation, resume_step, self._ring(generation))
 
     def _ring(self, generation: int) -> Neighbours | None:
-        """The task's neighbours in this generation. Their key is known to those who have the job's secret, and another
-        one for each generation of each chief."""
+        """The task's neighbours in this generation. The key follows from the job's secret, the chief's lease and the
+        generation, so that each generation has its own."""
         if self.listener is None:
             return None
         key = hmac.new(self.secret, f"ring {self._term} {generation}".encode(), "sha256")

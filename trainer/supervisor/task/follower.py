@@ -132,7 +132,7 @@ async def _exchange(agent: Agent, session: ClientSession, report: Report, known:
     asking.cancel()
     await asyncio.wait({asking})
     if not asking.cancelled():
-        asking.exception()  # it has failed at the same time, which nobody needs to know
+        asking.exception()  # of one that failed meanwhile: asyncio logs an exception that is never read
     if left is not None and not changed:
         raise ConnectionError("no reply until deadlines.stop")
     return None

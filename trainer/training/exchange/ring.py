@@ -47,8 +47,8 @@ _Label: TypeAlias = tuple[int, int, int]
 
 
 @dataclass
-class _Way:
-    """What is on its way."""
+class _Transfer:
+    """What is being sent and received."""
 
     messages: int
     """Messages that are not sent or not received yet. TensorFlow may overwrite a sum that it is given, so all messages
@@ -57,7 +57,7 @@ class _Way:
 
 
 @dataclass
-class _Part(_Way):
+class _Part(_Transfer):
     """A part of an array that is added up."""
 
     values: Array
@@ -70,7 +70,7 @@ class _Part(_Way):
 
 
 @dataclass
-class _Gathered(_Way):
+class _Gathered(_Transfer):
     """The arrays of all tasks."""
 
     arrays: list[Array]
@@ -100,29 +100,21 @@ class Ring:
     """This task's connections."""
 
     def __init__(self, rank: int, size: int, following: socket.socket, previous: socket.socket) -> None:
-        self._rank, self._size, self._following, self._previous = rank, size, following, previous
+        self.rank, self.size, self._following, self._previous = rank, size, following, previous
         self.keys = itertools.count()
         """Keys for the arrays of a graph. All tasks have the same: they trace the same steps in the same order."""
         self._memory = _Memory()
-        self._parts: dict[_Label, _Way] = {}
+        self._parts: dict[_Label, _Transfer] = {}
         self._began = threading.Condition()
         self._uses = defaultdict[int, int](int)
         self._calls: dict[int, tuple[Array | list[Array], list[_Label]]] = {}
         self._tickets = itertools.count()
-        self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Way]] = queue.SimpleQueue()
+        self._to_send: queue.SimpleQueue[tuple[bytes, memoryview, _Transfer]] = queue.SimpleQueue()
         self._failure: Exception | None = None
         if sys.getswitchinterval() > _SWITCH_SECONDS:
             sys.setswitchinterval(_SWITCH_SECONDS)
         for each in (self._send, self._receive):
             threading.Thread(target=self._until_it_fails, args=(each,), name="ring", daemon=True).start()
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def begin(self, key: int, array: Array) -> int:
         """Begins to add up an array of one dimension; returns a ticket for `end`.
@@ -134,19 +126,19 @@ class Ring:
         total, parts = self._memory.like(array), dict[_Label, _Part]()
         for number, start in enumerate(range(0, max(1, array.size), PART // array.itemsize)):
             values, sums = (each[start : start + PART // array.itemsize] for each in (array, total))
-            bounds = [values.size * i // self._size for i in range(self._size + 1)]
-            parts[key, use, number] = _Part(4 * (self._size - 1), values, sums, bounds)
+            bounds = [values.size * i // self.size for i in range(self.size + 1)]
+            parts[key, use, number] = _Part(4 * (self.size - 1), values, sums, bounds)
         ticket = self._begun(total, parts)
         for label, part in parts.items():
-            self._put(label, part, 0, part.chunk(part.values, self._rank))
+            self._put(label, part, 0, part.chunk(part.values, self.rank))
         return ticket
 
     def begin_to_gather(self, key: int, array: Array) -> int:
         """Begins to gather the arrays, of one dimension, of all tasks; returns a ticket for `end_to_gather`."""
         use = self._uses[key] = self._uses[key] + 1
-        arrays = [array[:0]] * self._size
-        arrays[self._rank] = array
-        label, gathered = (key, use, 0), _Gathered(2 * (self._size - 1), arrays)
+        arrays = [array[:0]] * self.size
+        arrays[self.rank] = array
+        label, gathered = (key, use, 0), _Gathered(2 * (self.size - 1), arrays)
         ticket = self._begun(arrays, {label: gathered})
         self._put(label, gathered, 0, array)
         return ticket
@@ -167,7 +159,7 @@ class Ring:
         """Waits for the arrays of all tasks; returns them one behind the other, by rank. Raises as `end`."""
         return np.concatenate(self._ended(ticket))
 
-    def _begun(self, result: Array | list[Array], parts: Mapping[_Label, _Way]) -> int:
+    def _begun(self, result: Array | list[Array], parts: Mapping[_Label, _Transfer]) -> int:
         ticket = next(self._tickets)
         self._calls[ticket] = result, list(parts)
         with self._began:
@@ -188,10 +180,10 @@ class Ring:
                 del self._parts[label]
         return result
 
-    def _put(self, label: _Label, part: _Way, number: int, chunk: Array) -> None:
+    def _put(self, label: _Label, part: _Transfer, number: int, chunk: Array) -> None:
         self._to_send.put((_HEADER.pack(*label, number, chunk.nbytes), chunk.view(np.uint8).data, part))
 
-    def _passed(self, part: _Way) -> None:
+    def _passed(self, part: _Transfer) -> None:
         """Counts a message that was sent or received."""
         with self._began:
             part.messages -= 1
@@ -220,23 +212,23 @@ class Ring:
         self._passed(part)
 
     def _take_chunk(self, part: _Part, number: int, size: int) -> tuple[int, Array]:
-        which = self._rank - 1 - number
+        which = self.rank - 1 - number
         chunk = part.chunk(part.total, which)
         if chunk.nbytes != size:
             raise ValueError(f"{DIFFERENT}: {size} bytes came for {chunk.nbytes}")
         self._read(chunk.view(np.uint8).data)
-        if number < self._size - 1:
+        if number < self.size - 1:
             _add(chunk, part.chunk(part.values, which))
-        return 2 * self._size - 3, chunk
+        return 2 * self.size - 3, chunk
 
     def _take_array(self, gathered: _Gathered, number: int, size: int) -> tuple[int, Array]:
-        dtype = gathered.arrays[self._rank].dtype
+        dtype = gathered.arrays[self.rank].dtype
         if size % dtype.itemsize:
             raise ValueError(f"{DIFFERENT}: {size} bytes came for numbers of {dtype.itemsize}")
         array = np.empty(size // dtype.itemsize, dtype)
         self._read(array.view(np.uint8).data)
-        gathered.arrays[(self._rank - 1 - number) % self._size] = array
-        return self._size - 2, array
+        gathered.arrays[(self.rank - 1 - number) % self.size] = array
+        return self.size - 2, array
 
     def _read(self, into: bytearray | memoryview) -> bytes | bytearray | memoryview:
         view = memoryview(into)
